@@ -1,0 +1,416 @@
+"""The one table of options, for the reader (``spark.readStream.option(...)``) and the hook (``DSPARK_*`` variables).
+
+Parsing, aliases, the suggestion for an unknown name, the documentation table (`docs/options.md`) all come from here.
+
+A name is matched without regard to case, because Spark hands option names to a Python source in lower case.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import urlsplit
+
+from dspark_json.errors import InvalidOptionError, UnknownOptionError
+
+__all__ = ["HOOK_OPTIONS", "READER_OPTIONS", "Option", "Scope", "hook_values", "options_table", "reader_values"]
+
+Value = str | int | float | bool | tuple[str, ...] | None
+
+
+class Scope(Enum):
+    """Who reads an option."""
+
+    READER = "reader"
+    HOOK = "hook"
+
+
+class _Refusal(Exception):  # noqa: N818 - never leaves this module
+    """A parser's word for "not allowed"; its text says what is."""
+
+
+Parser = Callable[[str], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    ``parse`` turns the text given into the value (or refuses it); ``default`` is the value when nothing was given;
+    ``shown_default`` is what the documentation says where the default is not a constant.
+    """
+
+    name: str
+    parse: Parser
+    default: Value
+    doc: str
+    aliases: tuple[str, ...] = ()
+    scope: Scope = Scope.READER
+    shown_default: str | None = None
+    secret: bool = False
+
+
+def _one_of(*allowed: str) -> Parser:
+    def parse(text: str) -> str:
+        lowered = text.strip().lower()
+        if lowered not in allowed:
+            raise _Refusal("allowed are " + ", ".join(f'"{a}"' for a in allowed))
+        return lowered
+
+    return parse
+
+
+def _integer(minimum: int, maximum: int | None = None) -> Parser:
+    def parse(text: str) -> int:
+        bounds = f"a whole number of at least {minimum}" + ("" if maximum is None else f" and at most {maximum}")
+        if not re.fullmatch(r"[+-]?\d{1,19}", text.strip()):
+            raise _Refusal(f"allowed is {bounds}")
+        value = int(text)
+        if value < minimum or (maximum is not None and value > maximum):
+            raise _Refusal(f"allowed is {bounds}")
+        return value
+
+    return parse
+
+
+def _number(minimum: float, *, exclusive: bool = False) -> Parser:
+    def parse(text: str) -> float:
+        words = f"a number {'above' if exclusive else 'of at least'} {minimum:g}"
+        if not re.fullmatch(r"\d+(\.\d+)?", text.strip()):
+            raise _Refusal(f"allowed is {words}")
+        value = float(text)
+        if value < minimum or (exclusive and value == minimum):
+            raise _Refusal(f"allowed is {words}")
+        return value
+
+    return parse
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in {"true", "false"}:
+        raise _Refusal('allowed are "true" and "false"')
+    return lowered == "true"
+
+
+_BYTE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def _byte_size(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,15})\s*([a-z]{0,2})", text.strip().lower())
+    if match is None or match[2] not in _BYTE_UNITS or int(match[1]) == 0:
+        raise _Refusal('allowed is a number of bytes above 0, with "k", "m" or "g" behind it if you like (such as "64m")')
+    return int(match[1]) * _BYTE_UNITS[match[2]]
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise _Refusal("it must not be empty")
+    return text
+
+
+_API_PATHS: Final = re.compile(r"(/v1)?(/(chat/completions|completions|responses))?/*$")
+
+
+def _endpoints(text: str) -> tuple[str, ...]:
+    """Addresses as ``scheme://host[:port][/prefix]``, in the order given."""
+    found: list[str] = []
+    for item in text.split(","):
+        address = item.strip()
+        if not address:
+            raise _Refusal('an address is empty; allowed are addresses such as "http://localhost:8000", separated by commas')
+        parts = urlsplit(address)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise _Refusal('an address begins with "http://" or "https://" and names a host, such as "http://localhost:8000"')
+        if parts.username is not None or parts.password is not None:
+            raise _Refusal("an address must not hold a user or password; give the key as vllm_api_key")
+        if parts.query or parts.fragment:
+            raise _Refusal('an address has no "?" or "#" part')
+        try:
+            port = parts.port
+        except ValueError:
+            raise _Refusal("a port is a number from 1 to 65535") from None
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        place = host if port is None else f"{host}:{port}"
+        normal = f"{parts.scheme}://{place}{_API_PATHS.sub('', parts.path)}"
+        if normal in found:
+            raise _Refusal(f'"{normal}" is listed twice')
+        found.append(normal)
+    return tuple(found)
+
+
+def _starting_offsets(text: str) -> str:
+    stripped = text.strip()
+    if stripped.lower() in {"earliest", "latest"}:
+        return stripped.lower()
+    if stripped.startswith("{"):
+        return stripped  # the planner checks it against the spools it finds
+    raise _Refusal('allowed are "earliest", "latest" and the JSON of an offset')
+
+
+def _timestamp(text: str) -> int:
+    """Microseconds since the epoch, from epoch milliseconds (as Kafka's ``startingTimestamp``) or ISO 8601 text."""
+    stripped = text.strip()
+    if re.fullmatch(r"\d{1,15}", stripped):
+        return int(stripped) * 1000
+    try:
+        moment = dt.datetime.fromisoformat(stripped)
+    except ValueError:
+        raise _Refusal(
+            'allowed are milliseconds since 1970 and ISO 8601 text such as "2026-11-29T08:00:00Z"'
+        ) from None
+    if moment.tzinfo is None:
+        raise _Refusal('the time zone is missing: add "Z" or an offset such as "+02:00"')
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def _refuse_timestamp_format(_text: str) -> Value:
+    raise _Refusal(
+        "it is not needed: created is a TIMESTAMP already, made from Unix seconds; leave the option away and format the "
+        "column with date_format()"
+    )
+
+
+READER_OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        "vllm_endpoint",
+        _endpoints,
+        (),
+        "Address of the server, with or without `/v1/chat/completions`; several, separated by commas, for replicas.",
+        shown_default="none; this or `path` is needed",
+    ),
+    Option(
+        "path",
+        _text,
+        None,
+        "A spool folder, read directly (the same as `.load(path)`); no server is asked.",
+        shown_default="none; this or `vllm_endpoint` is needed",
+    ),
+    Option(
+        "vllm_api_key",
+        _text,
+        None,
+        "The hook's key (`DSPARK_API_KEY` of the server), not the key for asking the model. "
+        "Needed where the spool folder can't be opened.",
+        shown_default="`vllm_api_key_file`, else the environment's `DSPARK_API_KEY`",
+        secret=True,
+    ),
+    Option("vllm_api_key_file", _text, None, "A file whose first line is the hook's key.", shown_default="none"),
+    Option(
+        "startingOffsets",
+        _starting_offsets,
+        "earliest",
+        "Where a new stream begins: `earliest`, `latest`, or the JSON of an offset. A checkpoint takes precedence.",
+    ),
+    Option(
+        "startingTimestamp",
+        _timestamp,
+        None,
+        "A new stream begins at the first record written at or after this time: milliseconds since 1970, or ISO 8601 with "
+        "a time zone. Takes precedence over `startingOffsets`.",
+        shown_default="none",
+    ),
+    Option(
+        "maxRecordsPerTrigger",
+        _integer(1),
+        None,
+        "The most records of one micro-batch, shared among the lanes in proportion to what waits in each.",
+        aliases=("maxOffsetsPerTrigger",),
+        shown_default="no limit",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        _byte_size,
+        None,
+        "The most bytes of one micro-batch (`64m`, `1g`); at least one record is always taken.",
+        shown_default="no limit",
+    ),
+    Option(
+        "minPartitions",
+        _integer(1, 100_000),
+        None,
+        "The fewest tasks of a micro-batch, where it has that many records; lanes are cut to reach it.",
+        shown_default="one task a lane",
+    ),
+    Option(
+        "failOnDataLoss",
+        _boolean,
+        True,
+        "Whether the query fails when records it had yet to read are gone. `false`: a warning, a count, and on it goes.",
+    ),
+    Option(
+        "endpointTimeoutSec",
+        _number(0, exclusive=True),
+        10.0,
+        "How long a server may take to answer, in seconds; also the deadline of asking all servers at a trigger.",
+    ),
+    Option(
+        "parse_mode",
+        _one_of("auto", "cpu", "gpu-accelerated"),
+        "auto",
+        "`auto`, `cpu`, or `gpu-accelerated`, which fails where no GPU engine can run: there is no silent fallback.",
+        aliases=("dspark.json.parse_mode",),
+    ),
+    Option(
+        "timestampFormat",
+        _refuse_timestamp_format,
+        None,
+        "Refused: `created` is a TIMESTAMP already.",
+        shown_default="none",
+    ),
+)
+
+HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
+    Option(name, parse, default, doc, scope=Scope.HOOK, shown_default=shown, secret=name == "DSPARK_API_KEY")
+    for name, parse, default, doc, shown in (
+        (
+            "DSPARK_SPOOL",
+            _text,
+            None,
+            "The spool folder. Set it to a folder on a disk to keep the spool over a reboot.",
+            "`/dev/shm/dspark_vllm_<port>`",
+        ),
+        ("DSPARK_API_KEY", _text, None, "The key of the control routes. Without one they answer 403.", "none"),
+        (
+            "DSPARK_DURABILITY",
+            _one_of("async", "write", "fsync"),
+            "async",
+            "`async`: serving never waits; a killed process may lose what it had in memory. `write`: an answer the client "
+            "has is in the kernel. `fsync`: it is on the disk.",
+            None,
+        ),
+        (
+            "DSPARK_HOLD_MS",
+            _integer(1, 60_000),
+            1000,
+            "`write` and `fsync`: the longest time the end of an answer is held back for its record.",
+            None,
+        ),
+        (
+            "DSPARK_CAPTURE_REQUESTS",
+            _one_of("none", "settings", "full"),
+            "settings",
+            "What is kept of a request: nothing, its sampling settings and schema, or all of it, prompts too.",
+            None,
+        ),
+        ("DSPARK_MAX_RECORD_MB", _integer(1, 1024), 64, "The largest answer that is kept whole, in MiB.", None),
+        ("DSPARK_ASSEMBLY_MB", _integer(1, 65_536), 512, "Memory for answers under way, all together, in MiB.", None),
+        (
+            "DSPARK_QUEUE_MB",
+            _integer(1, 65_536),
+            64,
+            "Memory for answers that wait to be written, in MiB. What does not fit is dropped, counted and logged.",
+            None,
+        ),
+        (
+            "DSPARK_SEGMENT_MB",
+            _integer(1, 1024),
+            None,
+            "Size at which a segment file is full and the next one begins, in MiB.",
+            "an eighth of `DSPARK_RETENTION_MB`, 64 at most",
+        ),
+        (
+            "DSPARK_RETENTION_MB",
+            _integer(1),
+            None,
+            "Size of the spool above which its oldest segments are deleted, in MiB.",
+            "512, or a quarter of the file system if that is less",
+        ),
+        (
+            "DSPARK_RETENTION_HOURS",
+            _number(0, exclusive=True),
+            None,
+            "Age above which segments are deleted, in hours.",
+            "no limit",
+        ),
+    )
+)
+
+# Keys that Spark itself puts among a source's options. They are not ours and not unknown either.
+_SPARK_KEYS: Final[frozenset[str]] = frozenset()
+
+
+def reader_values(given: Mapping[str, str]) -> dict[str, Value]:
+    """Parse a reader's options.
+
+    ``given`` is what Spark hands over (names in any case). Returns a value for every option of the table, by its name.
+    Raises ``UnknownOptionError`` for a name that is not in the table and ``InvalidOptionError`` for a bad value.
+    """
+    by_key: dict[str, Option] = {}
+    for option in READER_OPTIONS:
+        for name in (option.name, *option.aliases):
+            by_key[name.lower()] = option
+    values: dict[str, Value] = {option.name: option.default for option in READER_OPTIONS}
+    seen: dict[str, str] = {}
+    for key, text in given.items():
+        lowered = key.lower()
+        if lowered in _SPARK_KEYS:
+            continue
+        known = by_key.get(lowered)
+        if known is None:
+            raise UnknownOptionError(f'"{key}" is not an option', remedy=_suggestion(key, READER_OPTIONS))
+        if known.name in seen:
+            raise InvalidOptionError(
+                f'"{seen[known.name]}" and "{key}" are two names of one option', remedy="Give one of them."
+            )
+        seen[known.name] = key
+        values[known.name] = _parsed(known, key, text)
+    return values
+
+
+def hook_values(environment: Mapping[str, str]) -> tuple[dict[str, Value], list[str]]:
+    """Parse the hook's ``DSPARK_*`` variables.
+
+    Returns a value for every option, and a warning for each ``DSPARK_`` variable that no option has (a server must not
+    be kept from starting by somebody else's variable). Raises ``InvalidOptionError`` for a bad value: a server that
+    starts with another durability than was asked for would be worse than one that does not start.
+    """
+    values: dict[str, Value] = {option.name: option.default for option in HOOK_OPTIONS}
+    by_name = {option.name: option for option in HOOK_OPTIONS}
+    warnings: list[str] = []
+    for name, text in sorted(environment.items()):
+        if not name.startswith("DSPARK_"):
+            continue
+        known = by_name.get(name)
+        if known is None:
+            warnings.append(f"{name} is not a setting of the hook. {_suggestion(name, HOOK_OPTIONS)}")
+        elif text.strip():
+            values[name] = _parsed(known, name, text)
+    return values, warnings
+
+
+def options_table(options: tuple[Option, ...]) -> str:
+    """The options as a Markdown table: name (aliases), default, meaning."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for option in options:
+        names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+        default = option.shown_default if option.shown_default is not None else f"`{_as_text(option.default)}`"
+        lines.append(f"| {names} | {default} | {option.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _as_text(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _parsed(option: Option, key: str, text: str) -> Value:
+    try:
+        return option.parse(text)
+    except _Refusal as refusal:
+        shown = "the value (not shown)" if option.secret or "@" in text else f'"{text}"'
+        raise InvalidOptionError(f'{shown} is not a value for "{key}": {refusal}') from None
+
+
+def _suggestion(name: str, options: tuple[Option, ...]) -> str:
+    names = {n.lower(): n for option in options for n in (option.name, *option.aliases)}
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)
+    return f'Did you mean "{names[close[0]]}"?' if close else "See docs/options.md."

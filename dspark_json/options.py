@@ -98,13 +98,22 @@ def _boolean(text: str) -> bool:
     return lowered == "true"
 
 
-_BYTE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_BYTE_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "k": 1 << 10,
+    "kb": 1 << 10,
+    "m": 1 << 20,
+    "mb": 1 << 20,
+    "g": 1 << 30,
+    "gb": 1 << 30,
+}
 
 
 def _byte_size(text: str) -> int:
     match = re.fullmatch(r"(\d{1,15})\s*([a-z]{0,2})", text.strip().lower())
     if match is None or match[2] not in _BYTE_UNITS or int(match[1]) == 0:
-        raise _Refusal('allowed is a number of bytes above 0, with "k", "m" or "g" behind it if you like (such as "64m")')
+        raise _Refusal('allowed is a number of bytes above 0, perhaps with "k", "m" or "g" behind it (such as "64m")')
     return int(match[1]) * _BYTE_UNITS[match[2]]
 
 
@@ -123,10 +132,12 @@ def _endpoints(text: str) -> tuple[str, ...]:
     for item in text.split(","):
         address = item.strip()
         if not address:
-            raise _Refusal('an address is empty; allowed are addresses such as "http://localhost:8000", separated by commas')
+            raise _Refusal(
+                'an address is empty; allowed are "http://host:port" and several of them, separated by commas'
+            )
         parts = urlsplit(address)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise _Refusal('an address begins with "http://" or "https://" and names a host, such as "http://localhost:8000"')
+            raise _Refusal('an address begins with "http://" or "https://" and names a host ("http://localhost:8000")')
         if parts.username is not None or parts.password is not None:
             raise _Refusal("an address must not hold a user or password; give the key as vllm_api_key")
         if parts.query or parts.fragment:
@@ -161,9 +172,7 @@ def _timestamp(text: str) -> int:
     try:
         moment = dt.datetime.fromisoformat(stripped)
     except ValueError:
-        raise _Refusal(
-            'allowed are milliseconds since 1970 and ISO 8601 text such as "2026-11-29T08:00:00Z"'
-        ) from None
+        raise _Refusal('allowed are milliseconds since 1970 and ISO 8601 text such as "2026-11-29T08:00:00Z"') from None
     if moment.tzinfo is None:
         raise _Refusal('the time zone is missing: add "Z" or an offset such as "+02:00"')
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
@@ -171,7 +180,7 @@ def _timestamp(text: str) -> int:
 
 def _refuse_timestamp_format(_text: str) -> Value:
     raise _Refusal(
-        "it is not needed: created is a TIMESTAMP already, made from Unix seconds; leave the option away and format the "
+        "it is not needed: created is a TIMESTAMP already, made from Unix seconds; drop the option and format the "
         "column with date_format()"
     )
 
@@ -211,8 +220,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "startingTimestamp",
         _timestamp,
         None,
-        "A new stream begins at the first record written at or after this time: milliseconds since 1970, or ISO 8601 with "
-        "a time zone. Takes precedence over `startingOffsets`.",
+        "A new stream begins at the first record written at or after this time: milliseconds since 1970 or ISO 8601 "
+        "text with a time zone. Takes precedence over `startingOffsets`.",
         shown_default="none",
     ),
     Option(
@@ -241,7 +250,7 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "failOnDataLoss",
         _boolean,
         True,
-        "Whether the query fails when records it had yet to read are gone. `false`: a warning, a count, and on it goes.",
+        "Whether the query fails when records it had yet to read are gone. `false`: a warning and a count instead.",
     ),
     Option(
         "endpointTimeoutSec",
@@ -280,8 +289,10 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             "DSPARK_DURABILITY",
             _one_of("async", "write", "fsync"),
             "async",
-            "`async`: serving never waits; a killed process may lose what it had in memory. `write`: an answer the client "
-            "has is in the kernel. `fsync`: it is on the disk.",
+            (
+                "`async`: serving never waits; a kill may lose what is in memory. `write`: what a client has is in "
+                "the kernel. `fsync`: it is on the disk."
+            ),
             None,
         ),
         (

@@ -1,0 +1,150 @@
+"""The table of options: names, values, suggestions, secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from dspark_json.errors import InvalidOptionError, OptionError, UnknownOptionError
+from dspark_json.options import HOOK_OPTIONS, READER_OPTIONS, hook_values, options_table, reader_values
+
+
+def test_names_match_whatever_their_case() -> None:
+    values = reader_values({"maxrecordspertrigger": "7", "FAILONDATALOSS": "False", "Parse_Mode": "CPU"})
+    assert values["maxRecordsPerTrigger"] == 7
+    assert values["failOnDataLoss"] is False
+    assert values["parse_mode"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "text", "value"),
+    [("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "5", 5), ("dspark.json.parse_mode", "parse_mode", "cpu", "cpu")],
+)
+def test_an_alias_sets_the_option_it_stands_for(alias: str, name: str, text: str, value: object) -> None:
+    assert reader_values({alias: text})[name] == value
+
+
+def test_two_names_of_one_option_are_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="two names of one option"):
+        reader_values({"maxOffsetsPerTrigger": "5", "maxRecordsPerTrigger": "5"})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("maxOfsetsPerTrigger", "maxOffsetsPerTrigger"),
+        ("vllm_endpiont", "vllm_endpoint"),
+        ("startingOffset", "startingOffsets"),
+        ("parsemode", "parse_mode"),
+    ],
+)
+def test_an_unknown_option_is_an_error_that_names_the_closest_one(given: str, meant: str) -> None:
+    with pytest.raises(UnknownOptionError) as caught:
+        reader_values({given: "x"})
+    assert str(caught.value) == f'DSPARK_JSON_UNKNOWN_OPTION: "{given}" is not an option. Did you mean "{meant}"?'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("failOnDataLoss", "yes", '"true" and "false"'),
+        ("maxRecordsPerTrigger", "0", "at least 1"),
+        ("maxRecordsPerTrigger", "ten", "a whole number"),
+        ("maxRecordsPerTrigger", "9" * 30, "a whole number"),
+        ("minPartitions", "-3", "at least 1"),
+        ("maxBytesPerTrigger", "64q", "a number of bytes"),
+        ("maxBytesPerTrigger", "0", "above 0"),
+        ("startingOffsets", "newest", '"earliest", "latest"'),
+        ("startingTimestamp", "yesterday", "milliseconds since 1970"),
+        ("startingTimestamp", "2026-11-29T08:00:00", "time zone"),
+        ("parse_mode", "gpu", '"gpu-accelerated"'),
+        ("endpointTimeoutSec", "0", "above 0"),
+        ("endpointTimeoutSec", "nan", "a number"),
+        ("vllm_endpoint", "localhost:8000", '"http://"'),
+        ("vllm_endpoint", "http://", "names a host"),
+        ("vllm_endpoint", "http://h:99999", "a port"),
+        ("vllm_endpoint", "http://h,,http://i", "empty"),
+        ("vllm_endpoint", "http://h/v1,http://h/", "listed twice"),
+        ("vllm_endpoint", "http://h/?a=1", '"?"'),
+        ("timestampFormat", "yyyy", "created is a TIMESTAMP already"),
+    ],
+)
+def test_a_bad_value_names_what_is_allowed(name: str, text: str, allowed: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        reader_values({name: text})
+    assert allowed in str(caught.value)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://localhost:8000/", "http://localhost:8000"),
+        ("http://localhost:8000/v1", "http://localhost:8000"),
+        ("http://localhost:8000/v1/", "http://localhost:8000"),
+        ("http://localhost:8000/v1/chat/completions", "http://localhost:8000"),
+        ("https://gw.example/models/a/v1/chat/completions", "https://gw.example/models/a"),
+        (" http://[::1]:8000/v1/completions ", "http://[::1]:8000"),
+        ("HTTP://Host:80/v1/responses", "http://host:80"),
+    ],
+)
+def test_an_endpoint_is_taken_with_or_without_the_path_of_the_api(text: str, address: str) -> None:
+    assert reader_values({"vllm_endpoint": text})["vllm_endpoint"] == (address,)
+
+
+def test_several_endpoints_keep_their_order() -> None:
+    values = reader_values({"vllm_endpoint": "http://b:1/v1, http://a:2"})
+    assert values["vllm_endpoint"] == ("http://b:1", "http://a:2")
+
+
+@pytest.mark.parametrize(("text", "size"), [("100", 100), ("64m", 64 << 20), ("1 GB", 1 << 30), ("3k", 3072)])
+def test_byte_sizes_take_units(text: str, size: int) -> None:
+    assert reader_values({"maxBytesPerTrigger": text})["maxBytesPerTrigger"] == size
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("1764400000000", 1_764_400_000_000_000),
+        ("2025-11-29T07:06:40Z", 1_764_400_000_000_000),
+        ("2025-11-29T08:06:40.000001+01:00", 1_764_400_000_000_001),
+    ],
+)
+def test_a_starting_time_is_milliseconds_or_iso_text(text: str, micros: int) -> None:
+    assert reader_values({"startingTimestamp": text})["startingTimestamp"] == micros
+
+
+@pytest.mark.parametrize("text", ["http://user:hunter2@host", "http://hunter2@host"])
+def test_an_address_with_credentials_is_refused_without_showing_them(text: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        reader_values({"vllm_endpoint": text})
+    assert "hunter2" not in str(caught.value)
+    assert "vllm_api_key" in str(caught.value)
+
+
+def test_a_bad_key_is_not_shown() -> None:
+    with pytest.raises(OptionError) as caught:
+        reader_values({"vllm_api_key": "  "})
+    assert "(not shown)" in str(caught.value)
+
+
+def test_the_hook_refuses_a_bad_value_and_warns_of_an_unknown_name() -> None:
+    values, warnings = hook_values({"DSPARK_DURABILTY": "write", "DSPARK_HOLD_MS": "50", "PATH": "/bin"})
+    assert values["DSPARK_HOLD_MS"] == 50
+    assert values["DSPARK_DURABILITY"] == "async"
+    assert warnings == ['DSPARK_DURABILTY is not a setting of the hook. Did you mean "DSPARK_DURABILITY"?']
+    with pytest.raises(InvalidOptionError, match="DSPARK_DURABILITY"):
+        hook_values({"DSPARK_DURABILITY": "wirte"})
+
+
+def test_an_empty_variable_counts_as_not_given() -> None:
+    values, warnings = hook_values({"DSPARK_SPOOL": "", "DSPARK_API_KEY": " "})
+    assert (values["DSPARK_SPOOL"], values["DSPARK_API_KEY"], warnings) == (None, None, [])
+
+
+def test_every_option_is_documented() -> None:
+    for options in (READER_OPTIONS, HOOK_OPTIONS):
+        table = options_table(options)
+        for option in options:
+            assert f"`{option.name}`" in table
+            assert option.doc.endswith(".")

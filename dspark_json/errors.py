@@ -29,6 +29,9 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      ├── DataLossError                  DSPARK_JSON_DATA_LOSS
      ├── SchemaError                    DSPARK_JSON_SCHEMA
      ├── ContentSchemaError             DSPARK_JSON_CONTENT_SCHEMA
+     ├── SchemaLocationError            DSPARK_JSON_SCHEMA_LOCATION
+     ├── SchemaChangedError             DSPARK_JSON_SCHEMA_CHANGED
+     ├── MalformedRecordError           DSPARK_JSON_MALFORMED_RECORD
      ├── EngineUnavailableError         DSPARK_JSON_ENGINE_UNAVAILABLE
      └── MissingPackageError            DSPARK_JSON_MISSING_PACKAGE
 """
@@ -209,6 +212,24 @@ class ContentSchemaError(DSparkJsonError):
     """A content schema (JSON Schema or DDL) can't be turned into a column type."""
 
     code = "DSPARK_JSON_CONTENT_SCHEMA"
+
+
+class SchemaLocationError(DSparkJsonError):
+    """The folder of ``schemaLocation`` can't be read or written, or holds the types of another query."""
+
+    code = "DSPARK_JSON_SCHEMA_LOCATION"
+
+
+class SchemaChangedError(DSparkJsonError):
+    """The server has seen a schema with new fields, and ``schemaEvolutionMode`` says that the query ends then."""
+
+    code = "DSPARK_JSON_SCHEMA_CHANGED"
+
+
+class MalformedRecordError(DSparkJsonError):
+    """A record or the content of an answer can't be read as declared, and ``mode`` is FAILFAST."""
+
+    code = "DSPARK_JSON_MALFORMED_RECORD"
 
 
 class EngineUnavailableError(DSparkJsonError):

@@ -1,0 +1,124 @@
+"""What the reader makes of an answer beside its columns: the values inside its texts, and whether it is complete.
+
+These are the fields that have no name on the wire (``parsed``, ``parse_status``, ``parsed_arguments``,
+``arguments_status``) and the verdict that the hook leaves open where it did not look into a body (DESIGN §2 rule 4,
+§5, §6).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dspark_json.engine.content import ContentReader, ParseStatus
+from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
+from dspark_json.engine.rescue import Path, Rescue
+from dspark_json.schema.envelope import RECORD_COLUMN
+
+__all__ = ["asked_for_json", "is_complete", "read_answers"]
+
+Row = dict[str, Any]
+
+RESPONSES_PATH: Final = "/v1/responses"
+_FIRST_ERROR_STATUS: Final = 400
+_UNFINISHED: Final = frozenset({None, "abort", "error"})
+
+
+def is_complete(row: Row, record: Row, members: dict[str, Value]) -> bool | None:
+    """Whether the answer came whole, for a record whose hook did not say so (DESIGN §2 rule 4).
+
+    ``row`` and ``record`` are the columns and those of ``_dspark``, ``members`` those of the line. ``None``: the record
+    does not know its HTTP status either, so nothing can be said.
+    """
+    if record.get("status") is None:
+        return None
+    is_object = record.get("body") is None and any(name != RECORD_COLUMN for name in members)
+    has_error = record.get("error") is not None or ("error" in members and not members["error"].is_null)
+    if record["status"] >= _FIRST_ERROR_STATUS or not is_object or has_error:
+        return False
+    if record.get("path") == RESPONSES_PATH:
+        state = members.get("status")
+        return state is not None and state.kind == Kind.STRING and state.string() in {"completed", "incomplete"}
+    choices = row["choices"] or []
+    finished = [choice is not None and choice["finish_reason"] not in _UNFINISHED for choice in choices]
+    return bool(finished) and all(finished)
+
+
+def asked_for_json(record: Row) -> bool:
+    """Whether the request wanted JSON: the hook noted its schema, or its settings say so.
+
+    The settings are ``response_format``, ``structured_outputs`` and ``guided_json``; ``record`` is the columns of
+    ``_dspark``.
+    """
+    if record.get("schema") is not None:
+        return True
+    request = record.get("request")
+    if request is None:
+        return False
+    if request["guided_json"] is not None:
+        return True
+    kind = _member(request["response_format"], "type")
+    if kind is not None and kind.kind == Kind.STRING and kind.string() in {"json_object", "json_schema"}:
+        return True
+    schema = _member(request["structured_outputs"], "json")
+    if schema is not None and not schema.is_null:
+        return True
+    bare = _member(request["structured_outputs"], "json_object")
+    return bare is not None and bare.kind == Kind.TRUE
+
+
+def _member(text: str | None, name: str) -> Value | None:
+    """A member of the object that a setting's JSON text is."""
+    if text is None:
+        return None
+    try:
+        root = parse(text.encode()).root
+    except JsonSyntaxError:
+        return None
+    return root.members().get(name) if root.kind == Kind.OBJECT else None
+
+
+def read_answers(
+    row: Row, choices: Value, contents: ContentReader, arguments: ContentReader, *, status_wanted: bool, rescue: Rescue
+) -> list[ParseStatus]:
+    """Fills in what the texts of a row's choices hold; returns the statuses that the row shows.
+
+    ``choices`` is where they stand in the line, so that what is rescued from a text keeps its place in the record.
+    ``status_wanted``: a content type is in force, or the request asked for JSON.
+    """
+    statuses: list[ParseStatus] = []
+    completed = row[RECORD_COLUMN]["completed"]
+    for number, (choice, value) in enumerate(zip(row["choices"], choices.items(), strict=True)):
+        if choice is None:
+            continue
+        path = Path(Path(None, "choices"), number)
+        cut_short = choice["finish_reason"] == "length" or completed is False
+        members = value.members()
+        message = members.get("message")
+        in_message = message.members() if message is not None and message.kind == Kind.OBJECT else {}
+        calls = (choice["message"] or {}).get("tool_calls")
+        if calls:
+            _read_calls(calls, arguments, cut_short)
+        text, place = (choice["message"] or {}).get("content"), in_message.get("content")
+        if text is None:
+            text, place = choice["text"], members.get("text")
+        found = Rescue()
+        parsed, status = contents.read(text, cut_short=cut_short, path=Path(path, "parsed"), rescue=found)
+        rescue.absorb(found, 0 if place is None else place.start)
+        choice["parsed"] = parsed
+        nothing_but_calls = bool(calls) and status in (ParseStatus.EMPTY, ParseStatus.MISSING)
+        if status_wanted and not nothing_but_calls:
+            choice["parse_status"] = str(status)
+            statuses.append(status)
+    return statuses
+
+
+def _read_calls(calls: list[Row | None], reader: ContentReader, cut_short: bool) -> None:
+    """Fills in what the arguments of tool calls hold. They are JSON by the API, so their status is always there."""
+    for call in calls:
+        function = (call or {}).get("function")
+        if function is not None:
+            # Without a type nothing can be rescued from them.
+            function["parsed_arguments"], status = reader.read(
+                function["arguments"], cut_short=cut_short, path=None, rescue=Rescue()
+            )
+            function["arguments_status"] = str(status)

@@ -1,0 +1,80 @@
+"""Write the documentation pages that are made from tables in the code: docs/options.md and docs/errors.md.
+
+``python scripts/make_docs.py`` writes them; ``--check`` says which of them are out of date and exits with 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dspark_json import errors
+from dspark_json.errors import DSparkJsonError
+from dspark_json.options import HOOK_OPTIONS, READER_OPTIONS, options_table
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def options_page() -> str:
+    """The options of the reader and the settings of the hook."""
+    return f"""# Options
+
+Made from `dspark_json/options.py` by `make docs`; change it there.
+
+## Reader
+
+Given as `spark.readStream.format("dspark-json").option(name, value)`. Names are matched whatever their case. An unknown
+name is an error that names the closest known one.
+
+{options_table(READER_OPTIONS)}
+## Hook
+
+Environment variables of the server process. A bad value keeps the server from starting; an unknown `DSPARK_` variable
+is a warning.
+
+{options_table(HOOK_OPTIONS)}"""
+
+
+def errors_page() -> str:
+    """Every error code with its meaning."""
+    lines = [
+        "# Errors",
+        "",
+        "Made from `dspark_json/errors.py` by `make docs`; change it there. Each message begins with its code and ends",
+        "with what to do. In Spark the text is in `query.exception()` or in the exception of the call.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    ]
+    leaves = [leaf for leaf in _leaves(DSparkJsonError) if leaf.__module__ == errors.__name__]
+    lines += [f"| `{leaf.code}` | {(leaf.__doc__ or '').splitlines()[0]} |" for leaf in leaves]
+    return "\n".join(lines) + "\n"
+
+
+def _leaves(cls: type[DSparkJsonError]) -> list[type[DSparkJsonError]]:
+    children = cls.__subclasses__()
+    return [leaf for child in children for leaf in _leaves(child)] if children else [cls]
+
+
+PAGES = {"options.md": options_page, "errors.md": errors_page}
+
+
+def main() -> int:
+    """Write or check the pages."""
+    stale = []
+    for name, page in PAGES.items():
+        path = DOCS / name
+        text = page()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+    if stale and "--check" in sys.argv:
+        print(f"out of date: {', '.join(stale)}; run make docs")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

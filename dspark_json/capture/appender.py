@@ -1,0 +1,339 @@
+"""The writer thread: a bounded queue of captured exchanges in, records in the spool out."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from dspark_json.capture.notices import LOGGER, Notice
+from dspark_json.capture.pacing import Pacer
+from dspark_json.capture.recording import make_recording, salvage
+from dspark_json.errors import DSparkJsonError, SpoolError
+from dspark_json.spool.lane_files import lane_names
+from dspark_json.spool.layout import lane_folder
+from dspark_json.spool.stats import Counters, load_counters
+from dspark_json.spool.writer import LaneWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from dspark_json.capture.captured import Captured
+    from dspark_json.capture.settings import HookSettings
+    from dspark_json.spool.record import Record
+
+Waiter = asyncio.Future[bool]
+
+CLOSE_SECONDS: Final = 5.0
+_MAINTAIN_SECONDS: Final = 1.0
+# In async mode nobody waits for a record, so a few are gathered before the thread goes to work.
+_LINGER_SECONDS: Final = 0.005
+_GROUP_RECORDS: Final = 256
+_GROUP_BYTES: Final = 4 << 20
+_FIRST_RETRY_SECONDS: Final = 0.5
+_LAST_RETRY_SECONDS: Final = 30.0
+# The factor by which work slices grow as the queue fills from empty to full.
+_LONGEST_STRETCH: Final = 64
+_MOST_UNTYPED_MODELS: Final = 1_000  # the names come from clients
+
+
+class _Item:
+    """A captured exchange on its way: its weight in bytes, and who waits for its record."""
+
+    __slots__ = ("captured", "loop", "waiter", "weight")
+
+    def __init__(
+        self, captured: Captured, weight: int, waiter: Waiter | None, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self.captured = captured
+        self.weight = weight
+        self.waiter = waiter
+        self.loop = loop
+
+
+class Appender:
+    """Owns the lane's writer in a thread of its own; ``submit`` never waits.
+
+    No thread runs and no file is open before ``start``, so that a server may fork after it built the hook. Records
+    that can't be kept (queue full, spool can't be opened or written) are dropped, counted and told.
+    """
+
+    def __init__(self, settings: HookSettings, on_open: Callable[[LaneWriter], None]) -> None:
+        """``on_open`` is called in the writer thread with each lane it opened."""
+        self.folder: Path | None = None
+        self._settings = settings
+        self._on_open = on_open
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._weight_in = 0  # only the event loop adds here, only the writer thread there: no lock
+        self._weight_out = 0
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._opened = threading.Event()
+        self._writer: LaneWriter | None = None
+        self._counters = Counters()  # what was counted while no lane was open
+        self._counting = threading.Lock()
+        self._retry_at = 0.0
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._pacer = Pacer()
+        self._untyped_models: set[str] = set()
+        self._dropped = Notice()
+        self._unopened = Notice()
+        self._maintenance = Notice()
+        self._exceptions = Notice(loud_times=1)
+
+    # -- for the event loop -------------------------------------------------------------------------------------------
+
+    @property
+    def started(self) -> bool:
+        """Whether ``start`` was called."""
+        return self._thread is not None
+
+    def start(self, folder: Path) -> None:
+        """Begin to open the spool in ``folder`` and to write what is submitted."""
+        self.folder = folder
+        self._thread = threading.Thread(target=self._run, name="dspark-json-writer", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def wait_until_opened(self, timeout: float) -> bool:
+        """Wait for the first attempt to open the spool; whether it is open."""
+        self._opened.wait(timeout)
+        return self._writer is not None
+
+    def submit(self, captured: Captured, weight: int, waiter: Waiter | None) -> None:
+        """Queue an exchange; its ``waiter`` (a future of the calling loop) gets whether the record is kept."""
+        if self._weight_in - self._weight_out + weight > self._settings.queue and self._weight_in != self._weight_out:
+            self._drop(1, captured.size, "the queue is full (DSPARK_QUEUE_MB): the writer does not keep up")
+        elif self._closing:
+            self._drop(1, captured.size, "the hook is closed")
+        else:
+            self._weight_in += weight
+            self._queue.put(_Item(captured, weight, waiter, None if waiter is None else waiter.get_loop()))
+            return
+        if waiter is not None and not waiter.done():
+            waiter.set_result(False)
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Add to a counter of this process's lane; from any thread."""
+        with self._counting:
+            (self._counters if self._writer is None else self._writer.counters).add(name, n)
+
+    def counters(self) -> dict[str, int]:
+        """The sum over all lanes of the spool, this process's as they are now."""
+        with self._counting:
+            writer = self._writer
+            total = self._counters.snapshot()
+        if self.folder is not None:
+            for name in _lanes(self.folder):
+                own = writer is not None and name == writer.lane
+                counters = writer.counters if own and writer else load_counters(lane_folder(self.folder, name))
+                for counter, value in counters.snapshot().items():
+                    total[counter] = total.get(counter, 0) + value
+        return total
+
+    def note_exception(self) -> None:
+        """Count an exception of ours that was caught, and tell it once a minute; call it while handling one."""
+        self.count("hook_exceptions")
+        self._exceptions.say("an exception inside the hook was caught; serving is not affected", exc_info=True)
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Write what is queued, within ``timeout`` seconds, and give the lane back; a second call does nothing."""
+        if self._thread is None or self._closing:
+            return
+        self._closing = True
+        atexit.unregister(self.close)
+        self._queue.put(None)
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            LOGGER.error(
+                "DSpark JSON: after %g s there are still %d bytes of answers that are not written; they are lost",
+                timeout,
+                self._weight_in - self._weight_out,
+            )
+
+    # -- the writer thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._open()
+        self._opened.set()
+        maintain_at = time.monotonic() + _MAINTAIN_SECONDS
+        open_for_more = True
+        while open_for_more:
+            try:
+                group, open_for_more = self._next_group(max(0.0, maintain_at - time.monotonic()))
+                if group:
+                    self._write(group)
+                if time.monotonic() >= maintain_at:
+                    self._maintain()
+                    maintain_at = time.monotonic() + _MAINTAIN_SECONDS
+            except Exception:  # noqa: BLE001 - the thread must live as long as the server
+                self.note_exception()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _next_group(self, timeout: float) -> tuple[list[_Item], bool]:
+        """Wait for exchanges; a group of them, and whether more may come."""
+        group: list[_Item] = []
+        weight = 0
+        try:
+            item = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
+            if item is not None and self._settings.durability == "async" and not self._closing:
+                time.sleep(_LINGER_SECONDS)
+            while item is not None:
+                group.append(item)
+                weight += item.weight
+                if len(group) >= _GROUP_RECORDS or weight >= _GROUP_BYTES:
+                    return group, True
+                item = self._queue.get_nowait()
+        except queue.Empty:
+            return group, True
+        return group, False
+
+    def _write(self, group: list[_Item]) -> None:
+        """Make the group's records and append them; tell the waiters what became of them."""
+        kept = False
+        try:
+            if self._writer is None:
+                self._open()
+            if self._writer is None:
+                self._drop(len(group), sum(item.captured.size for item in group), "the spool is not open")
+                return
+            self._pacer.stretch = 1 + _LONGEST_STRETCH * (self._weight_in - self._weight_out) / self._settings.queue
+            self._pacer.restart()
+            records = [self._record(item.captured) for item in group]
+            try:
+                self._append(records)
+            except SpoolError as error:
+                self._drop(len(group), sum(item.captured.size for item in group), str(error))
+            else:
+                kept = self._settings.durability != "fsync" or self._sync()
+        finally:
+            self._weight_out += sum(item.weight for item in group)
+            _tell((item for item in group if item.waiter is not None), kept=kept)
+
+    def _append(self, records: list[Record]) -> None:
+        """Append, to a new spool if the folder of the old one is gone; raises ``SpoolError`` if nothing was kept."""
+        assert self._writer is not None
+        try:
+            self._writer.append(records)
+        except SpoolError:
+            if not self._writer.gone:
+                raise
+            self._reopen()
+            if self._writer is None:
+                raise
+            self._writer.append(records)
+
+    def _sync(self) -> bool:
+        """Bring the records to the disk; False if it did not work (they are kept all the same, but not safe)."""
+        assert self._writer is not None
+        try:
+            self._writer.sync()
+        except SpoolError as error:
+            self._maintenance.say(str(error))
+            return False
+        return True
+
+    def _record(self, captured: Captured) -> Record:
+        try:
+            recording = make_recording(captured, self._settings.capture_requests, self._pacer)
+        except Exception as problem:  # noqa: BLE001 - one odd answer must not cost the others
+            self.note_exception()
+            return salvage(captured, problem, self._pacer)
+        finally:
+            self._pacer.tick()
+        if recording.failed:
+            self.count("errors")
+        if recording.disconnected:
+            self.count("disconnected")
+        if captured.overflow is not None:
+            self.count("oversize_records")
+            self.count("oversize_bytes", captured.size)
+        if recording.untyped_model is not None:
+            self._note_untyped(recording.untyped_model)
+        return recording.record
+
+    def _note_untyped(self, model: str) -> None:
+        self.count("json_object_without_schema")
+        if model not in self._untyped_models and len(self._untyped_models) < _MOST_UNTYPED_MODELS:
+            self._untyped_models.add(model)
+            LOGGER.warning(
+                "DSpark JSON: model %.200r is asked for json_object without a schema; such answers can't be typed "
+                "ahead. Use response_format json_schema.",
+                model,
+            )
+
+    def _open(self) -> None:
+        """Open the lane, unless an attempt failed a short while ago."""
+        if self.folder is None or time.monotonic() < self._retry_at:
+            return
+        try:
+            writer = LaneWriter.open(self.folder, self._settings.writer)
+        except DSparkJsonError as error:
+            self._unopened.say(f"answers are NOT kept, serving goes on: {error}")
+        except Exception:  # noqa: BLE001 - whatever it is, the server must go on
+            self._unopened.say("answers are NOT kept, serving goes on: the spool could not be opened", exc_info=True)
+        else:
+            with self._counting:
+                for name, value in self._counters.snapshot().items():
+                    writer.counters.add(name, value)
+                self._counters = Counters()
+                self._writer = writer
+            self._retry_seconds, self._retry_at = _FIRST_RETRY_SECONDS, 0.0
+            self._on_open(writer)
+            return
+        self._retry_at = time.monotonic() + self._retry_seconds
+        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
+
+    def _reopen(self) -> None:
+        with self._counting:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        self._open()
+
+    def _maintain(self) -> None:
+        if self._writer is None:
+            self._open()
+            return
+        try:
+            self._writer.maintain()
+        except SpoolError as error:
+            self._maintenance.say(str(error))
+            if self._writer.gone:
+                self._reopen()
+
+    def _drop(self, records: int, size: int, why: str) -> None:
+        self.count("dropped_records", records)
+        self.count("dropped_bytes", size)
+        self._dropped.say(f"{records} answer(s) of {size} bytes DROPPED: {why}")
+
+
+def _lanes(folder: Path) -> list[str]:
+    try:
+        return lane_names(folder)
+    except OSError:
+        return []  # what this process counted is told all the same
+
+
+def _tell(items: Iterable[_Item], *, kept: bool) -> None:
+    """Give the waiters their result, one call for each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
+    for item in items:
+        if item.loop is not None and item.waiter is not None:
+            by_loop.setdefault(item.loop, []).append(item.waiter)
+    for loop, waiters in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, waiters, kept)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            LOGGER.debug("DSpark JSON: %d waiters are gone with their event loop", len(waiters))
+
+
+def _resolve(waiters: list[Waiter], kept: bool) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(kept)

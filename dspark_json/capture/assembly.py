@@ -1,0 +1,236 @@
+"""Chunks of a streamed chat completion → the object that the same call gives without streaming.
+
+Field order and null fields follow vLLM's ``ChatCompletionResponse``
+(vllm/entrypoints/openai/chat_completion/protocol.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+_TOP_ORDER: Final = (
+    "id",
+    "object",
+    "created",
+    "model",
+    "choices",
+    "service_tier",
+    "system_fingerprint",
+    "usage",
+    "prompt_logprobs",
+    "prompt_token_ids",
+    "prompt_text",
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "metrics",
+)
+_MESSAGE_ORDER: Final = (
+    "role",
+    "content",
+    "refusal",
+    "annotations",
+    "audio",
+    "function_call",
+    "tool_calls",
+    "reasoning",
+    "reasoning_content",
+)
+_LAST_WINS: Final = frozenset({"usage", "metrics"})
+# Never final in the first chunk: these are looked at in every chunk.
+_NEVER_SETTLED: Final = _LAST_WINS | {"error"}
+
+
+class Assembly:
+    """The answer of a stream so far.
+
+    ``feed`` takes the stream's chunks in order; ``answer`` makes the object. ``error`` is the first error event's
+    value (any JSON value that is not null), else None.
+    """
+
+    __slots__ = ("_choices", "_settled", "_top", "error", "fed")
+
+    def __init__(self) -> None:
+        self.error: Any = None
+        self.fed = 0
+        self._top: Json = {}
+        self._settled: set[str] = {"choices"}
+        self._choices: dict[int, _Choice] = {}
+
+    def feed(self, chunk: Json) -> None:
+        """Add a chunk; ``ValueError`` if it does not have the shape of one."""
+        try:
+            if not self._settled.issuperset(chunk):
+                self._feed_top(chunk)
+            for choice in chunk.get("choices") or ():
+                index = choice.get("index", 0)
+                state = self._choices.get(index)
+                if state is None:
+                    state = self._choices[index] = _Choice()
+                state.feed(choice)
+        except (AttributeError, TypeError) as problem:
+            raise ValueError("its choices are not those of a chat completion chunk") from problem
+        self.fed += 1
+
+    def _feed_top(self, chunk: Json) -> None:
+        top, settled = self._top, self._settled
+        for key, value in chunk.items():
+            if key in settled:
+                continue
+            if value is None:
+                top.setdefault(key, None)
+            elif key == "error":
+                if self.error is None:
+                    self.error = value
+            else:
+                top[key] = value
+                if key not in _NEVER_SETTLED:
+                    settled.add(key)
+
+    def answer(self) -> Json:
+        """The whole object; ``choices`` by index, None where the stream had no value."""
+        top = dict(self._top)
+        top.pop("error", None)
+        top.setdefault("usage", None)
+        kind = top.get("object")
+        if isinstance(kind, str):
+            top["object"] = kind.removesuffix(".chunk")
+        top["choices"] = [
+            {"index": index, **self._choices[index].answer()} for index in sorted(self._choices, key=_by_number)
+        ]
+        return _in_order(top, _TOP_ORDER)
+
+
+def _by_number(index: object) -> tuple[bool, Any]:
+    return (True, 0) if not isinstance(index, int) else (False, index)
+
+
+def _in_order(fields: Json, order: tuple[str, ...]) -> Json:
+    ordered = {key: fields[key] for key in order if key in fields}
+    ordered.update(fields)  # keys that are there already keep their place
+    return ordered
+
+
+class _Choice:
+    """One choice of a streamed answer."""
+
+    __slots__ = ("_fields", "_logprobs", "_message", "_text", "_tools")
+
+    def __init__(self) -> None:
+        self._text: dict[str, list[str]] = {}
+        self._message: Json = {"role": None, "content": None}
+        self._fields: Json = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+        self._tools: dict[int, _Tool] = {}
+        self._logprobs: dict[str, Any] = {}
+
+    def feed(self, choice: Json) -> None:
+        fields = self._fields
+        for key, value in choice.items():
+            if value is None:
+                if key not in fields:
+                    fields[key] = None
+            elif key == "delta":
+                text = self._text
+                for name, part in value.items():
+                    if name in text and part.__class__ is str:
+                        text[name].append(part)
+                    else:
+                        self._feed_delta(name, part)
+            elif key != "index":
+                self._feed_field(key, value)
+
+    def _feed_delta(self, name: str, part: Any) -> None:
+        message = self._message
+        if part is None:
+            message.setdefault(name, None)
+        elif name == "tool_calls":
+            message.setdefault(name, None)
+            for call in part:
+                self._tool(call).feed(call)
+        elif name == "role":
+            if message["role"] is None:
+                message["role"] = part
+        elif isinstance(part, str):
+            message.setdefault(name, None)
+            self._text.setdefault(name, []).append(part)
+        elif name == "function_call":
+            known = message.get(name) or {"name": None, "arguments": ""}
+            message[name] = {
+                "name": known["name"] or part.get("name"),
+                "arguments": known["arguments"] + (part.get("arguments") or ""),
+            }
+        elif isinstance(part, list) and isinstance(message.get(name), list):
+            message[name] = message[name] + part
+        else:
+            message[name] = part
+
+    def _tool(self, call: Json) -> _Tool:
+        """The tool call that a delta goes on with; without an ``index``, a new ``id`` begins a new one."""
+        tools = self._tools
+        index = call.get("index")
+        if not isinstance(index, int):
+            index = max(tools, default=-1)
+            if index < 0 or call.get("id") not in (None, tools[index].fields["id"]):
+                index += 1
+        tool = tools.get(index)
+        if tool is None:
+            tool = tools[index] = _Tool()
+        return tool
+
+    def _feed_field(self, key: str, value: Any) -> None:
+        fields = self._fields
+        if key == "logprobs" and isinstance(value, dict):
+            for name, items in value.items():
+                known = self._logprobs.get(name)
+                if isinstance(known, list) and isinstance(items, list):
+                    known.extend(items)
+                elif items is not None or name not in self._logprobs:
+                    self._logprobs[name] = list(items) if isinstance(items, list) else items
+        elif isinstance(value, list):
+            known = fields.get(key)
+            if isinstance(known, list):
+                known.extend(value)
+            else:
+                fields[key] = list(value)
+        else:
+            fields[key] = value
+
+    def answer(self) -> Json:
+        message = dict(self._message)
+        for name, parts in self._text.items():
+            message[name] = "".join(parts)
+        if self._tools:
+            message["tool_calls"] = [self._tools[index].answer() for index in sorted(self._tools)]
+        fields = dict(self._fields)
+        if self._logprobs:
+            fields["logprobs"] = self._logprobs
+        return {"message": _in_order(message, _MESSAGE_ORDER), **fields}
+
+
+class _Tool:
+    """One tool call of a streamed choice."""
+
+    __slots__ = ("_arguments", "_function", "fields")
+
+    def __init__(self) -> None:
+        self.fields: Json = {"id": None, "type": None}
+        self._function: Json = {"name": None}
+        self._arguments: list[str] = []
+
+    def feed(self, call: Json) -> None:
+        fields = self.fields
+        for key, value in call.items():
+            if key == "function":
+                for name, part in (value or {}).items():
+                    if name == "arguments":
+                        if isinstance(part, str):
+                            self._arguments.append(part)
+                    elif self._function.get(name) is None:
+                        self._function[name] = part
+            elif key != "index" and fields.get(key) is None:
+                fields[key] = value
+
+    def answer(self) -> Json:
+        function = {"name": self._function["name"], "arguments": "".join(self._arguments), **self._function}
+        return {**self.fields, "function": function}

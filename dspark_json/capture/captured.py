@@ -1,0 +1,53 @@
+"""What one covered request left behind, before anybody looked into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# What is larger is not parsed in the serving process (DESIGN §2 rule 5).
+PARSED_BYTES: Final = 256 << 10
+
+
+@dataclass(slots=True)
+class Captured:
+    """One request and its answer as the ASGI messages brought them.
+
+    ``request`` and ``body`` are the messages' bodies in order; ``request`` is None where it was too large to keep, and
+    ``body`` holds at most the first message where ``overflow`` (an error code) says that the answer was. ``size`` is
+    the number of bytes the answer had. ``status`` is None while no response began. ``ended``: the client has the whole
+    answer. ``raised`` is the class name of an exception that the application ended with. Times: ``received_at`` in µs
+    since the epoch, the others in milliseconds since then.
+    """
+
+    path: str
+    request_headers: Sequence[tuple[bytes, bytes]]
+    request: list[bytes] | None
+    request_size: int
+    status: int | None
+    headers: Sequence[tuple[bytes, bytes]]
+    body: list[bytes]
+    size: int
+    overflow: str | None
+    received_at: int
+    first_byte_ms: float | None
+    duration_ms: float
+    ended: bool
+    raised: str | None
+
+
+def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """The first header of this (lower case) name."""
+    for key, value in headers:
+        if key.lower() == name:
+            return value.decode("latin-1")
+    return None
+
+
+def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether these response headers announce server-sent events."""
+    content_type = header(headers, b"content-type")
+    return content_type is not None and content_type.strip().lower().startswith("text/event-stream")

@@ -1,0 +1,304 @@
+"""The routes that the hook answers itself: extents, records, index, health and metrics (DESIGN §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import sys
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import orjson
+
+import dspark_json
+from dspark_json.capture.captured import header
+from dspark_json.capture.metrics import metrics_text
+from dspark_json.capture.notices import LOGGER
+from dspark_json.errors import (
+    BeyondEndError,
+    DSparkJsonError,
+    EndpointKeyError,
+    InvalidOptionError,
+    LaneNotFoundError,
+    RecordsExpiredError,
+    SpoolCorruptError,
+    SpoolError,
+    SpoolNotFoundError,
+    SpoolReplacedError,
+)
+from dspark_json.spool.layout import FORMAT, is_lane_name, read_identity
+from dspark_json.spool.reader import SpoolReader
+from dspark_json.spool.schemas import SchemaStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+    from dspark_json.capture.appender import Appender
+    from dspark_json.capture.exchange import Send
+    from dspark_json.capture.settings import HookSettings
+
+    Scope = MutableMapping[str, Any]
+
+T = TypeVar("T")
+
+OFFSET_FORMAT: Final = 1
+_HEALTH: Final = "/health/json-schema"
+_METRICS: Final = "/dspark/metrics"
+_PREFIX: Final = "/dspark/v1/"
+_OFFSETS: Final = "/dspark/v1/offsets"
+_LANE_ROUTE: Final = re.compile(r"/dspark/v1/spools/([^/]+)/lanes/([^/]+)/(records|index)")
+_THREADS: Final = 2
+_MESSAGE_BYTES: Final = 256 << 10
+_DEFAULT_BYTES: Final = 8 << 20
+_MOST_BYTES: Final = 64 << 20
+_MOST_ENTRIES: Final = 65_536
+_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+_JSON: Final = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An HTTP answer; the body may be mapped from a file, so it is copied piece by piece off the event loop."""
+
+    status: int
+    body: bytes | memoryview
+    headers: tuple[tuple[bytes, bytes], ...] = (_JSON,)
+
+
+class _Refusal(Exception):  # noqa: N818 - never leaves this module
+    """An answer other than 200: its status, code, message and further members of ``error``."""
+
+    def __init__(self, status: int, code: str, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = {"code": code, "message": message, **details}
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The query of a lane's route."""
+
+    start: int
+    stop: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class ControlRoutes:
+    """Answers GET on the control routes; files are read in threads of its own."""
+
+    settings: HookSettings
+    appender: Appender
+    _pool: ThreadPoolExecutor | None = field(default=None, init=False)
+    _envelope: list[dict[str, str]] | None = field(default=None, init=False)
+
+    def owns(self, path: str) -> bool:
+        """Whether the hook answers for this path (all of ``/dspark/v1/`` is its own)."""
+        return path.startswith(_PREFIX) or path in (_HEALTH, _METRICS)
+
+    def close(self) -> None:
+        """Let the threads go."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    async def answer(self, path: str, scope: Scope, send: Send) -> None:
+        """Answer a request for one of the routes."""
+        try:
+            answer = await self._answered(path, scope)
+        except _Refusal as refusal:
+            answer = _Answer(refusal.status, orjson.dumps({"error": refusal.error}))
+            if refusal.status == 401:
+                answer = _Answer(answer.status, answer.body, (_JSON, (b"www-authenticate", b"Bearer")))
+            elif refusal.status == 405:
+                answer = _Answer(answer.status, answer.body, (_JSON, (b"allow", b"GET")))
+        except Exception as problem:  # noqa: BLE001 - a named answer, and the rest in our log
+            self.appender.note_exception()
+            message = f"the hook failed ({type(problem).__name__}); its log says more"
+            answer = _Answer(500, orjson.dumps({"error": {"code": DSparkJsonError.code, "message": message}}))
+        await self._send(answer, send)
+
+    async def _answered(self, path: str, scope: Scope) -> _Answer:
+        if scope["method"] != "GET":
+            raise _Refusal(405, "DSPARK_JSON_METHOD", f"{scope['method']} is not allowed here, only GET is")
+        if path == _METRICS:
+            return await self._in_thread(self._metrics)
+        given = _bearer(scope)
+        if path == _HEALTH:
+            key = self.settings.api_key
+            if key is not None and given is not None:
+                self._check(given)
+            whole = key is not None and given is not None
+            return await self._in_thread(lambda: self._health(whole=whole))
+        self._check(given)
+        if path == _OFFSETS:
+            return await self._in_thread(self._offsets)
+        match = _LANE_ROUTE.fullmatch(path)
+        if match is None:
+            raise _Refusal(404, "DSPARK_JSON_ROUTE", f"there is no route {path}")
+        spool_id, lane, kind = match.groups()
+        asked = _range(scope["query_string"])
+        read = self._records if kind == "records" else self._index
+        return await self._in_thread(lambda: read(self._reader(spool_id), lane, asked))
+
+    def _check(self, given: str | None) -> None:
+        """Let only those pass who have the hook's key."""
+        key = self.settings.api_key
+        if key is None:
+            raise _Refusal(403, EndpointKeyError.code, "no DSPARK_API_KEY is set, so records are not given over HTTP")
+        expected = key.encode("utf-8", "surrogateescape")
+        if given is None or not hmac.compare_digest(given.encode("latin-1"), expected):
+            problem = "the key is missing" if given is None else "the key is wrong"
+            raise _Refusal(401, EndpointKeyError.code, f"{problem}: send Authorization: Bearer with the hook's key")
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="dspark-json-control")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def _send(self, answer: _Answer, send: Send) -> None:
+        body = answer.body
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, length]})
+        for start in range(0, len(body) or 1, _MESSAGE_BYTES):
+            piece = body[start : start + _MESSAGE_BYTES]
+            copied = piece if isinstance(piece, bytes) else await self._in_thread(piece.tobytes)
+            more = start + _MESSAGE_BYTES < len(body)
+            await send({"type": "http.response.body", "body": copied, "more_body": more})
+
+    # -- in a thread --------------------------------------------------------------------------------------------------
+
+    def _reader(self, spool_id: str | None) -> SpoolReader:
+        if self.appender.folder is None:
+            raise _Refusal(503, SpoolNotFoundError.code, "no spool is open yet")
+        try:
+            return SpoolReader(self.appender.folder, spool_id=spool_id)
+        except SpoolReplacedError as error:
+            current = read_identity(self.appender.folder).spool_id
+            raise _Refusal(412, error.code, error.message, spool_id=current) from None
+        except SpoolError as error:
+            raise _Refusal(503, error.code, error.message) from None
+
+    def _offsets(self) -> _Answer:
+        offsets = self._reader(None).offsets()
+        lanes = {
+            name: {"first": extent.first, "next": extent.next, "bytes": extent.bytes}
+            for name, extent in sorted(offsets.lanes.items())
+        }
+        return _Answer(200, orjson.dumps({"v": 1, "spool_id": offsets.spool_id, "lanes": lanes}))
+
+    def _records(self, reader: SpoolReader, lane: str, asked: _Range) -> _Answer:
+        chunk = _looked_up(lambda: reader.read(lane, asked.start, asked.stop, max_bytes=asked.max_bytes), lane)
+        headers = ((b"content-type", b"application/x-ndjson"), (b"x-dspark-next", b"%d" % chunk.next_seq))
+        return _Answer(200, chunk.buffer, headers)
+
+    def _index(self, reader: SpoolReader, lane: str, asked: _Range) -> _Answer:
+        stop = min(asked.stop, asked.start + _MOST_ENTRIES)
+        part = _looked_up(lambda: reader.index(lane, asked.start, stop), lane)
+        # u64 end, u64 appended_at, u32 crc, u32 0: three little-endian words an entry.
+        words = array("Q", bytes(24 * len(part.ends)))
+        words[0::3] = array("Q", part.ends)
+        words[1::3] = array("Q", part.appended_at)
+        words[2::3] = array("Q", part.crcs)
+        if sys.byteorder == "big":
+            words.byteswap()
+        following = b"%d" % (part.first_seq + len(part.ends))
+        return _Answer(
+            200, words.tobytes(), ((b"content-type", b"application/octet-stream"), (b"x-dspark-next", following))
+        )
+
+    def _health(self, *, whole: bool) -> _Answer:
+        document: dict[str, Any] = {
+            "json_output_hook_enabled": True,
+            "version": dspark_json.__version__,
+            "formats": {"spool": FORMAT, "offset": OFFSET_FORMAT},
+            "spool_id": None,
+            "envelope": self._described_envelope(),
+        }
+        folder = self.appender.folder
+        schemas: list[dict[str, Any]] = []
+        if folder is not None:
+            try:
+                document["spool_id"] = read_identity(folder).spool_id
+                schemas = [{"hash": stored.hash, **stored.document} for stored in SchemaStore(folder).list()]
+            except SpoolError as error:
+                LOGGER.debug("DSpark JSON: health without a spool: %s", error)
+        if whole:
+            document["spool"] = None if folder is None else str(folder)
+            document["schemas"] = schemas
+        return _Answer(200, orjson.dumps(document))
+
+    def _described_envelope(self) -> list[dict[str, str]]:
+        if self._envelope is None:
+            from dspark_json.schema.envelope import row_schema
+
+            self._envelope = [{"name": column.name, "type": str(column.type)} for column in row_schema()]
+        return self._envelope
+
+    def _metrics(self) -> _Answer:
+        counters = self.appender.counters()
+        try:
+            lanes = SpoolReader(self.appender.folder).offsets().lanes if self.appender.folder is not None else {}
+        except SpoolError as error:
+            LOGGER.debug("DSpark JSON: metrics without lanes: %s", error)
+            lanes = {}
+        text = metrics_text(counters, lanes)
+        return _Answer(200, text.encode(), ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),))
+
+
+def _looked_up(look: Callable[[], T], lane: str) -> T:
+    """What a reader gives, its errors as answers."""
+    if not is_lane_name(lane):
+        raise _Refusal(404, LaneNotFoundError.code, "a lane is named by four digits")
+    try:
+        return look()
+    except LaneNotFoundError as error:
+        raise _Refusal(404, error.code, f"there is no lane {lane}") from None
+    except RecordsExpiredError as error:
+        raise _Refusal(410, error.code, error.message, first=error.first) from None
+    except BeyondEndError as error:
+        raise _Refusal(416, error.code, error.message, next=error.next) from None
+    except SpoolCorruptError as error:
+        raise _Refusal(500, error.code, error.message) from None
+    except SpoolError as error:
+        raise _Refusal(503, error.code, error.message) from None
+
+
+def _bearer(scope: Scope) -> str | None:
+    """The token of ``Authorization: Bearer``; another scheme's value as it is (it fits no key); None without one."""
+    given = header(scope["headers"], b"authorization")
+    if given is None:
+        return None
+    scheme, _, token = given.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _range(query: bytes) -> _Range:
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    values: dict[str, int] = {}
+    for name, text in pairs:
+        if name not in ("from", "to", "max_bytes"):
+            raise _bad_query(f"there is no parameter {name[:50]!r}")
+        if name in values:
+            raise _bad_query(f"{name} is given twice")
+        if _NUMBER.fullmatch(text) is None:
+            raise _bad_query(f"{name} must be a whole number")
+        values[name] = int(text)
+    for name in ("from", "to"):
+        if name not in values:
+            raise _bad_query(f"{name} is missing")
+    if values["from"] >= values["to"]:
+        raise _bad_query("from must be less than to")
+    wanted = values.get("max_bytes", _DEFAULT_BYTES)
+    if wanted == 0:
+        raise _bad_query("max_bytes must be at least 1")
+    return _Range(values["from"], values["to"], min(wanted, _MOST_BYTES))
+
+
+def _bad_query(message: str) -> _Refusal:
+    return _Refusal(400, InvalidOptionError.code, message)

@@ -1,0 +1,300 @@
+"""The life of one covered request: the messages pass through, references to their bytes are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from dspark_json.capture.captured import PARSED_BYTES, Captured, header, is_event_stream
+from dspark_json.capture.notices import Notice
+from dspark_json.capture.sse import DoneDetector
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+
+    from dspark_json.capture.appender import Appender, Waiter
+    from dspark_json.capture.settings import HookSettings
+
+    Message = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+
+MARK: Final = (b"x-dspark", b"json")
+_MESSAGE_OVERHEAD: Final = 48  # what a bytes object costs beside its bytes
+_FIRST_BODY_KEPT: Final = 64 << 10
+
+
+class Desk:
+    """What all exchanges of a hook share: settings, the appender, and how many bytes are held for answers under way."""
+
+    __slots__ = ("appender", "held", "max_held", "max_record", "max_request", "settings", "unrecorded")
+
+    def __init__(self, settings: HookSettings, appender: Appender) -> None:
+        self.settings = settings
+        self.appender = appender
+        self.held = 0
+        self.max_held = settings.assembly
+        self.max_record = settings.max_record
+        self.max_request = settings.max_record if settings.capture_requests == "full" else PARSED_BYTES
+        self.unrecorded = Notice(logging.ERROR)
+
+
+class Exchange:
+    """Stands between the server and the application for one request.
+
+    Give the application ``receive`` and ``send`` in place of the server's, and call ``finish`` when it has returned or
+    raised. The record is submitted when the answer ends.
+    """
+
+    __slots__ = (
+        "_began",
+        "_body",
+        "_desk",
+        "_ended",
+        "_first_byte_at",
+        "_headers",
+        "_held",
+        "_holding",
+        "_overflow",
+        "_path",
+        "_received_at",
+        "_request",
+        "_request_headers",
+        "_request_open",
+        "_request_size",
+        "_server_receive",
+        "_server_send",
+        "_size",
+        "_status",
+        "_submitted",
+    )
+
+    def __init__(
+        self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
+    ) -> None:
+        self._desk = desk
+        self._path = path
+        self._request_headers = request_headers
+        self._server_receive = receive
+        self._server_send = send
+        self._received_at = time.time_ns() // 1000
+        self._began = time.perf_counter()
+        self._request: list[bytes] | None = []
+        self._request_size = 0
+        self._request_open = True
+        self._status: int | None = None
+        self._headers: Sequence[tuple[bytes, bytes]] = ()
+        self._body: list[bytes] = []
+        self._size = 0
+        self._held = 0
+        self._holding = True
+        self._overflow: str | None = None
+        self._first_byte_at: float | None = None
+        self._ended = False
+        self._submitted = False
+
+    async def receive(self) -> Message:
+        """The server's next message."""
+        message = await self._server_receive()
+        if self._request_open:
+            try:
+                self._observe_request(message)
+            except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
+                self._desk.appender.note_exception()
+        return message
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Pass a message of the application on to the server."""
+        try:
+            if message["type"] == "http.response.body":
+                body = message.get("body")
+                if body:
+                    self._take(body)
+                if not message.get("more_body", False):
+                    self._ended = True
+                    self._submit(None)
+            elif message["type"] == "http.response.start":
+                message = self._observe_start(message)
+        except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
+            self._desk.appender.note_exception()
+        return self._server_send(message)
+
+    def finish(self, error: BaseException | None) -> None:
+        """The application returned, or raised ``error``."""
+        if self._submitted:
+            return
+        try:
+            raised = type(error).__name__ if _is_failure(error) else None
+            self._submit(None, raised=raised)
+        except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
+            self._desk.appender.note_exception()
+
+    def _observe_request(self, message: Message) -> None:
+        if message["type"] != "http.request":
+            return
+        body = message.get("body") or b""
+        self._request_size += len(body)
+        if self._request is not None and body:
+            if self._request_size > self._desk.max_request or self._desk.held + len(body) > self._desk.max_held:
+                self._hold(-sum(map(len, self._request)))
+                self._request = None
+            else:
+                self._request.append(bytes(body))
+                self._hold(len(body))
+        if not message.get("more_body", False):
+            self._request_open = False
+
+    def _observe_start(self, message: Message) -> Message:
+        """The start message with our header; the application's own object stays as it is."""
+        headers = list(message.get("headers") or ())
+        self._headers = headers
+        self._status = message["status"]
+        return {**message, "headers": [*headers, MARK]}
+
+    def _take(self, body: bytes) -> None:
+        desk = self._desk
+        size = self._size = self._size + len(body)
+        if self._first_byte_at is None:
+            self._first_byte_at = time.perf_counter()
+        if self._holding:
+            weight = len(body) + _MESSAGE_OVERHEAD
+            self._held += weight
+            desk.held += weight
+            if size > desk.max_record:
+                self._release("record_too_large")
+            elif desk.held > desk.max_held:
+                self._release("assembly_full")
+            else:
+                self._body.append(body if body.__class__ is bytes else bytes(body))
+
+    def _hold(self, weight: int) -> None:
+        self._held += weight
+        self._desk.held += weight
+
+    def _release(self, overflow: str) -> None:
+        """Let go of the answer's bytes, of all but a first message that may tell the id."""
+        self._overflow = overflow
+        self._holding = False
+        del self._body[1:]
+        if self._body and len(self._body[0]) > _FIRST_BODY_KEPT:
+            self._body.clear()
+        left = sum(len(body) for body in self._body) + sum(len(body) for body in self._request or ())
+        self._hold(left - self._held)
+
+    def _submit(self, waiter: Waiter | None, *, raised: str | None = None) -> None:
+        if self._submitted:
+            return
+        self._submitted = True
+        first = self._first_byte_at
+        captured = Captured(
+            self._path,
+            self._request_headers,
+            self._request,
+            self._request_size,
+            self._status,
+            self._headers,
+            self._body,
+            self._size,
+            self._overflow,
+            self._received_at,
+            None if first is None else round((first - self._began) * 1000, 3),
+            round((time.perf_counter() - self._began) * 1000, 3),
+            self._ended,
+            raised,
+        )
+        weight, self._held = self._held, 0
+        self._desk.held -= weight
+        self._request, self._body = None, []
+        self._holding = False  # whatever may come after the end
+        self._desk.appender.submit(captured, weight + _MESSAGE_OVERHEAD, waiter)
+
+
+class HeldExchange(Exchange):
+    """An exchange whose last message waits for the record (durability ``write`` and ``fsync``, DESIGN §2 rule 7)."""
+
+    __slots__ = ("_detector", "_length", "_release_at", "_waiter")
+
+    def __init__(
+        self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
+    ) -> None:
+        super().__init__(desk, path, request_headers, receive, send)
+        self._detector: DoneDetector | None = None
+        self._length: int | None = None
+        self._waiter: Waiter | None = None
+        self._release_at = 0.0
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on; the one that completes the answer for the client, and later ones, wait for the record."""
+        try:
+            if message["type"] == "http.response.body":
+                self._observe_body(message)
+            elif message["type"] == "http.response.start":
+                message = self._observe_start(message)
+        except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
+            self._desk.appender.note_exception()
+        if self._waiter is not None:
+            await self._wait(self._waiter)
+        await self._server_send(message)
+
+    def _observe_start(self, message: Message) -> Message:
+        marked = super()._observe_start(message)
+        if is_event_stream(self._headers):
+            self._detector = DoneDetector()
+        else:
+            length = header(self._headers, b"content-length")
+            self._length = int(length) if length is not None and length.isdecimal() else None
+        return marked
+
+    def _observe_body(self, message: Message) -> None:
+        body = message.get("body")
+        if body:
+            self._take(body)
+        last = not message.get("more_body", False)
+        if not last and self._detector is None and self._length is not None:
+            last = self._size >= self._length
+        if not last and body and self._detector is not None and not self._submitted:
+            last = self._detector.seen_in(body)
+        if last:
+            self._ended = True
+        if last and not self._submitted:
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            self._release_at = loop.time() + self._desk.settings.hold
+            self._submit(self._waiter)
+
+    async def _wait(self, waiter: Waiter) -> None:
+        """Wait until the record is kept, at most ``DSPARK_HOLD_MS``."""
+        timer = waiter.get_loop().call_at(self._release_at, _expire, waiter)
+        try:
+            kept = await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None  # told once; and if the client is gone, nothing more is held
+        if not kept:
+            self._desk.appender.count("unrecorded_answers")
+            self._desk.unrecorded.say(
+                f"an answer of {self._size} bytes went to its client WITHOUT a record, after at most "
+                f"{self._desk.settings.hold * 1000:g} ms (DSPARK_HOLD_MS)"
+            )
+
+
+def _expire(waiter: Waiter) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
+
+
+def _is_failure(error: BaseException | None) -> bool:
+    """Whether the application failed by itself, rather than being cancelled or losing its client."""
+    if not isinstance(error, Exception) or isinstance(error, (asyncio.CancelledError, OSError)):
+        return False
+    return type(error).__name__ != "ClientDisconnect"
+
+
+def make_exchange(
+    desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
+) -> Exchange:
+    """An exchange of the kind that the durability asks for."""
+    kind = Exchange if desk.settings.durability == "async" else HeldExchange
+    return kind(desk, path, request_headers, receive, send)

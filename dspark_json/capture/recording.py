@@ -1,0 +1,266 @@
+"""A captured exchange → the record that the spool keeps (DESIGN §2 and §3)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dspark_json.capture.captured import PARSED_BYTES, Captured, header, is_event_stream
+from dspark_json.capture.jsontext import dumps, loads
+from dspark_json.capture.redaction import echoes, may_echo, redact_object, redact_text
+from dspark_json.capture.request import request_facts
+from dspark_json.capture.stream import StreamReader, read_stream
+from dspark_json.capture.utf8 import json_string, one_line
+from dspark_json.spool.record import Record
+
+if TYPE_CHECKING:
+    from dspark_json.capture.pacing import Pacer
+    from dspark_json.capture.settings import RequestCapture
+
+_BLANKS: Final = b" \t\r\n"
+_UNFINISHED: Final = ("abort", "error")
+_OPENING: Final = re.compile(rb"[ \t\r\n]*\{[ \t\r\n]*")
+_FIRST_ID: Final = re.compile(rb'\{\s*"id"\s*:\s*"([^"\\]{1,256})"')
+_ERROR_STATUS: Final = 400
+_INTERNAL_SERVER_ERROR: Final = 500
+_OVERFLOW_MESSAGES: Final = {
+    "record_too_large": "the answer is larger than DSPARK_MAX_RECORD_MB",
+    "assembly_full": "the answers under way are larger than DSPARK_ASSEMBLY_MB",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A record, and what the counters want to know about it.
+
+    ``failed``: an error status, or an error in the answer. ``untyped_model``: the model, where the request asked for
+    ``json_object`` without a schema, else None.
+    """
+
+    record: Record
+    failed: bool
+    disconnected: bool
+    untyped_model: str | None
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What a captured body amounts to: a JSON object's members, or a text that is none (as a JSON string literal)."""
+
+    members: bytes = b""
+    text: bytes = b"null"
+    id: str | None = None
+    model: str | None = None
+    completed: bool | None = False
+    disconnected: bool = False
+    error: dict[str, str | None] | None = None
+
+
+def make_recording(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Recording:
+    """The record of an exchange; ``pacer`` is asked between pieces of work."""
+    request = request_facts(captured, mode, pacer)
+    streamed = is_event_stream(captured.headers)
+    if captured.overflow is not None:
+        answer = _overflown(captured, captured.overflow, streamed=streamed, pacer=pacer)
+    elif streamed:
+        answer = _streamed(captured, mode, pacer)
+    elif captured.size > PARSED_BYTES:
+        answer = _large(captured, mode, pacer)
+    else:
+        answer = _small(captured, mode, pacer)
+    status = captured.status
+    if captured.raised is not None:
+        if status is None:  # whoever is around the hook answers with this
+            status = _INTERNAL_SERVER_ERROR
+            answer.disconnected = False
+        if answer.error is None:
+            answer.error = {
+                "message": f"the application raised {captured.raised}",
+                "type": captured.raised,
+                "code": "app_exception",
+            }
+    if status is None or status >= _ERROR_STATUS or answer.error is not None:
+        answer.completed = False
+    meta = {
+        "request_id": header(captured.request_headers, b"x-request-id")
+        or header(captured.headers, b"x-request-id")
+        or answer.id,
+        "path": captured.path,
+        "model": request.model if request.model is not None else answer.model,
+        "status": status,
+        "stream": streamed if request.stream is None else request.stream,
+        "received_at": captured.received_at,
+        "first_byte_ms": captured.first_byte_ms,
+        "duration_ms": captured.duration_ms,
+        "completed": answer.completed,
+        "disconnected": answer.disconnected,
+        "error": answer.error,
+        "schema": None,
+    }
+    return Recording(
+        Record(
+            b"".join((dumps(meta)[1:-1], b',"request":', request.kept, b',"body":', answer.text)),
+            answer.members,
+        ),
+        failed=answer.error is not None or (status is not None and status >= _ERROR_STATUS),
+        disconnected=answer.disconnected,
+        untyped_model=(request.model or "") if request.json_object_without_schema else None,
+    )
+
+
+def salvage(captured: Captured, problem: Exception, pacer: Pacer) -> Record:
+    """A record for an exchange that ``make_recording`` failed on: the raw bytes as text."""
+    meta = {
+        "request_id": None,
+        "path": captured.path,
+        "model": None,
+        "status": captured.status,
+        "stream": is_event_stream(captured.headers),
+        "received_at": captured.received_at,
+        "first_byte_ms": captured.first_byte_ms,
+        "duration_ms": captured.duration_ms,
+        "completed": False,
+        "disconnected": not captured.ended,
+        "error": {
+            "message": f"the answer could not be read ({type(problem).__name__})",
+            "type": "capture",
+            "code": "capture_failed",
+        },
+        "schema": None,
+        "request": None,
+    }
+    return Record(dumps(meta)[1:-1] + b',"body":' + json_string(captured.body, pacer), b"")
+
+
+def is_completed(answer: dict[str, Any]) -> bool:
+    """Whether an answer (of a status below 400) is whole: no error, and each choice ended by itself."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or _response_error(answer) is not None:
+        return False
+    for choice in choices:
+        reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+        if reason is None or reason in _UNFINISHED:
+            return False
+    return True
+
+
+def _small(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+    parts = captured.body
+    text = parts[0] if len(parts) == 1 else b"".join(parts)
+    try:
+        parsed = loads(text)
+    except ValueError:
+        parsed = None
+    pacer.tick()
+    if not isinstance(parsed, dict):
+        return _Answer(
+            text=json_string(parts, pacer) if captured.status is not None else b"null",
+            disconnected=_is_left(captured, text),
+        )
+    if mode != "full" and echoes(parsed):
+        text = redact_text(text, pacer)
+    members = _members(text)
+    if not members.isascii() or b"\n" in members or b"\r" in members:
+        members = one_line((members,), pacer)
+    return _Answer(
+        members,
+        id=_text_or_none(parsed.get("id")),
+        model=_text_or_none(parsed.get("model")),
+        completed=is_completed(parsed),
+        disconnected=not captured.ended,
+        error=_response_error(parsed),
+    )
+
+
+def _large(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+    """A body that is not parsed here: ``completed`` is null, and readers judge it by the same rule."""
+    text = one_line(captured.body, pacer).strip(_BLANKS)
+    if not (captured.ended and text.startswith(b"{") and text.endswith(b"}")):
+        return _Answer(text=json_string(captured.body, pacer), disconnected=not captured.ended)
+    first_id = _FIRST_ID.match(text)
+    if mode != "full" and may_echo(text, pacer):
+        text = redact_text(text, pacer)
+    return _Answer(
+        _members(text),
+        id=first_id[1].decode("utf-8", "replace") if first_id is not None else None,
+        completed=None,
+    )
+
+
+def _streamed(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+    reader = read_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
+    assembled = reader.assembly.answer()
+    if mode != "full":
+        redact_object(assembled)
+    error = _stream_error(reader)
+    answer = _Answer(
+        dumps(assembled)[1:-1],
+        id=_text_or_none(assembled.get("id")),
+        model=_text_or_none(assembled.get("model")),
+        completed=error is None and is_completed(assembled),
+        disconnected=not (captured.ended or reader.done),
+        error=error,
+    )
+    pacer.tick()
+    return answer
+
+
+def _overflown(captured: Captured, code: str, *, streamed: bool, pacer: Pacer) -> _Answer:
+    answer = _Answer(
+        disconnected=not captured.ended,
+        error={"message": _OVERFLOW_MESSAGES[code], "type": "capture", "code": code},
+    )
+    if streamed and captured.body:
+        first = read_stream(captured.body, cut_off=True, pacer=pacer).assembly.answer()
+        head = {key: first[key] for key in ("id", "object", "created", "model") if key in first}
+        answer.members = dumps(head)[1:-1]
+        answer.id, answer.model = _text_or_none(head.get("id")), _text_or_none(head.get("model"))
+    return answer
+
+
+def _members(text: bytes) -> bytes:
+    """What stands between the outer braces of a JSON object's text, copied once."""
+    opening = _OPENING.match(text)
+    start = opening.end() if opening is not None else 0
+    end = text.rindex(b"}")
+    while end > start and text[end - 1] in _BLANKS:
+        end -= 1
+    return text[start:end]
+
+
+def _is_left(captured: Captured, text: bytes) -> bool:
+    """Whether the client left: no whole answer, or vLLM's ``null`` for a client that left a non-streaming call."""
+    return not captured.ended or (captured.status == 200 and text.strip(_BLANKS) == b"null")
+
+
+def _stream_error(reader: StreamReader) -> dict[str, str | None] | None:
+    if reader.assembly.error is not None:
+        return _error_summary(reader.assembly.error)
+    if reader.bad_event is not None:
+        return {"message": reader.bad_event, "type": "capture", "code": "bad_event"}
+    return None
+
+
+def _response_error(answer: dict[str, Any]) -> dict[str, str | None] | None:
+    error = answer.get("error")
+    if error is not None:
+        return _error_summary(error)
+    # What vLLM sent before its errors got an object of their own.
+    return _error_summary(answer) if answer.get("object") == "error" else None
+
+
+def _error_summary(error: Any) -> dict[str, str | None]:
+    if not isinstance(error, dict):
+        return {"message": _as_text(error), "type": None, "code": None}
+    return {key: _as_text(error.get(key)) for key in ("message", "type", "code")}
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return dumps(value).decode()
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,73 @@
+"""The hook's settings, from ``DSPARK_*`` variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from dspark_json.options import hook_values
+from dspark_json.spool.writer import WriterSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MIB: Final = 1 << 20
+DEFAULT_PORT: Final = 8000
+
+Durability = Literal["async", "write", "fsync"]
+RequestCapture = Literal["none", "settings", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookSettings:
+    """What the hook was told; sizes in bytes, times in seconds.
+
+    ``spool`` is None where the default applies, which needs the server's port (``folder``). ``warnings`` are about
+    ``DSPARK_`` variables that no option has.
+    """
+
+    spool: Path | None
+    api_key: str | None = field(repr=False)
+    durability: Durability
+    hold: float
+    capture_requests: RequestCapture
+    max_record: int
+    assembly: int
+    queue: int
+    writer: WriterSettings
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> HookSettings:
+        """Read ``DSPARK_*``; raises ``InvalidOptionError`` for a bad value."""
+        values, warnings = hook_values(environment)
+        spool = cast("str | None", values["DSPARK_SPOOL"])
+        key = cast("str | None", values["DSPARK_API_KEY"])
+        return cls(
+            spool=None if spool is None else Path(spool).expanduser().absolute(),
+            api_key=None if key is None else key.strip(),
+            durability=cast("Durability", values["DSPARK_DURABILITY"]),
+            hold=cast("int", values["DSPARK_HOLD_MS"]) / 1000,
+            capture_requests=cast("RequestCapture", values["DSPARK_CAPTURE_REQUESTS"]),
+            max_record=cast("int", values["DSPARK_MAX_RECORD_MB"]) * MIB,
+            assembly=cast("int", values["DSPARK_ASSEMBLY_MB"]) * MIB,
+            queue=cast("int", values["DSPARK_QUEUE_MB"]) * MIB,
+            writer=_writer_settings(values),
+            warnings=tuple(warnings),
+        )
+
+    def folder(self, port: int | None) -> Path:
+        """The spool's folder for a server on this port (None: not known)."""
+        return self.spool or Path(f"/dev/shm/dspark_vllm_{port or DEFAULT_PORT}")  # noqa: S108 - DESIGN §3's default
+
+
+def _writer_settings(values: Mapping[str, object]) -> WriterSettings:
+    segment = cast("int | None", values["DSPARK_SEGMENT_MB"])
+    retention = cast("int | None", values["DSPARK_RETENTION_MB"])
+    hours = cast("float | None", values["DSPARK_RETENTION_HOURS"])
+    return WriterSettings(
+        segment_bytes=None if segment is None else segment * MIB,
+        retention_bytes=None if retention is None else retention * MIB,
+        retention_us=None if hours is None else int(hours * 3_600_000_000),
+    )

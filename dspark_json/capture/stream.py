@@ -1,0 +1,148 @@
+"""The bytes of a streamed answer → an ``Assembly``, quickly where the stream looks like vLLM's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from dspark_json.capture.assembly import Assembly
+from dspark_json.capture.jsontext import loads
+from dspark_json.capture.sse import EventSplitter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dspark_json.capture.pacing import Pacer
+
+_SLICE_BYTES: Final = 12 << 10  # about 100 µs of parsing and assembly
+_LONGEST_FAST_EVENT: Final = 256 << 10
+_SHOWN_OF_BAD_EVENT: Final = 200
+_DONE: Final = b"[DONE]"
+_DONE_EVENT: Final = b"data: [DONE]\n\n"
+
+
+class StreamReader:
+    """Feeds an assembly from a stream's bytes.
+
+    The result depends on the bytes alone, not on how they were cut. Events after ``[DONE]`` are not looked at.
+    ``bad_event`` is the beginning of the first event that was no chunk, else None; ``done`` tells that ``[DONE]`` came.
+    """
+
+    __slots__ = ("_pending", "_splitter", "_started", "assembly", "bad_event", "done")
+
+    def __init__(self) -> None:
+        self.assembly = Assembly()
+        self.bad_event: str | None = None
+        self.done = False
+        self._pending = b""
+        self._started = False
+        self._splitter: EventSplitter | None = None
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes; a few KiB at a time are quickest."""
+        if self.done:
+            return
+        if self._splitter is None:
+            data = self._pending + piece
+            cut = data.rfind(b"\n\n")
+            if b"\r" not in data and (cut >= 0 or len(data) < _LONGEST_FAST_EVENT):
+                self._pending = data[cut + 2 :] if cut >= 0 else data
+                if cut >= 0 and not self._feed_whole_events(data[: cut + 2]):
+                    self._feed_events(EventSplitter(at_start=not self._started).feed(data[: cut + 2]))
+                self._started = self._started or cut >= 0
+                return
+            # Other line ends, or a very long event: from here on line by line.
+            self._splitter = EventSplitter(at_start=not self._started)
+            self._pending, piece = b"", data
+        self._feed_events(self._splitter.feed(piece))
+
+    def finish(self, *, cut_off: bool) -> None:
+        """The stream is over; ``cut_off``: in the middle, so a last event may be half there."""
+        splitter = self._splitter
+        if splitter is None:
+            splitter = EventSplitter(at_start=not self._started)
+            self._feed_events(splitter.feed(self._pending))
+            self._pending = b""
+        rest = splitter.finish()
+        if rest is not None and not self.done:
+            known_bad = self.bad_event
+            self._feed_event(rest)
+            if cut_off:
+                self.bad_event = known_bad
+
+    def _feed_whole_events(self, data: bytes) -> bool:
+        """Take events that are all ``data: {…}`` and a blank line, in one parse; False if they aren't."""
+        done = data.endswith(_DONE_EVENT)
+        if done:
+            data = data[: -len(_DONE_EVENT)]
+        if data:
+            if not data.startswith(b"data: {"):
+                return False
+            try:
+                chunks = orjson.loads(b"[" + data[6:].replace(b"}\n\ndata: {", b"},{") + b"]")
+            except orjson.JSONDecodeError:
+                return False
+            if len(chunks) != data.count(b"\n\n"):
+                return False  # an event's data was not one JSON value
+            feed = self.assembly.feed
+            for number, chunk in enumerate(chunks):
+                try:
+                    feed(chunk)
+                except ValueError:
+                    self._note_bad(data.split(b"\n\n")[number].removeprefix(b"data: "))
+        self.done = done
+        return True
+
+    def _feed_events(self, events: Iterable[bytes]) -> None:
+        for event in events:
+            if self.done:
+                return
+            self._feed_event(event)
+
+    def _feed_event(self, event: bytes) -> None:
+        if event.strip() == _DONE:
+            self.done = True
+            return
+        try:
+            chunk = loads(event)
+            if not isinstance(chunk, dict):
+                raise ValueError("not an object")  # noqa: TRY004, TRY301 - one kind of bad event
+            self.assembly.feed(chunk)
+        except ValueError:
+            self._note_bad(event)
+
+    def _note_bad(self, event: bytes) -> None:
+        if self.bad_event is None:
+            self.bad_event = event[: 4 * _SHOWN_OF_BAD_EVENT].decode("utf-8", "replace")[:_SHOWN_OF_BAD_EVENT]
+
+
+def read_stream(chunks: Iterable[bytes], *, cut_off: bool, pacer: Pacer) -> StreamReader:
+    """Read a whole stream from its messages' bodies, in slices."""
+    reader = StreamReader()
+    for piece in _slices(chunks):
+        reader.feed(piece)
+        pacer.tick()
+    reader.finish(cut_off=cut_off)
+    return reader
+
+
+def _slices(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of about ``_SLICE_BYTES``."""
+    gathered: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        if len(chunk) > 2 * _SLICE_BYTES:
+            if gathered:
+                yield b"".join(gathered)
+                gathered, size = [], 0
+            for start in range(0, len(chunk), _SLICE_BYTES):
+                yield chunk[start : start + _SLICE_BYTES]
+            continue
+        gathered.append(chunk)
+        size += len(chunk)
+        if size >= _SLICE_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)

@@ -1,0 +1,206 @@
+"""``write`` and ``fsync`` hold the message that completes an answer until its record is kept (DESIGN §2 rule 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from unit.capture.driving import (
+    Client,
+    Message,
+    ReplayApp,
+    answer_messages,
+    ask,
+    closing,
+    counters,
+    make_hook,
+    records,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dspark_json.capture.hook import JsonOutputHook
+
+STREAM = "text/event-stream"
+EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
+
+
+def with_length(messages: list[Message], length: int) -> list[Message]:
+    messages[0]["headers"].append((b"Content-Length", b"%d" % length))
+    return messages
+
+
+def records_seen_at_each_message(hook: JsonOutputHook, folder: Path) -> list[int]:
+    """How many records the spool had as each message went to the client."""
+    seen: list[int] = []
+
+    async def look(_: Message) -> None:
+        seen.append(len(records(folder)) if (folder / "spool.json").exists() else 0)
+
+    async def run() -> None:
+        await ask(hook, Client(on_send=look))
+
+    asyncio.run(run())
+    return seen
+
+
+CASES: dict[str, tuple[list[Message], int]] = {
+    "the message with [DONE]": (answer_messages([EVENT, EVENT, DONE], content_type=STREAM), 3),
+    "the event and [DONE] in one": (answer_messages([EVENT, EVENT + DONE], content_type=STREAM), 2),
+    "the rest of a [DONE] that was cut": (
+        answer_messages([EVENT, b"data: [DO", b"NE]\n", b"\n"], content_type=STREAM),
+        3,
+    ),
+    "the last message of a stream without [DONE]": (answer_messages([EVENT, EVENT], content_type=STREAM), 3),
+    "not [DONE] inside a string": (
+        answer_messages([b'data: {"x":"\\ndata: [DONE]\\n"}\n\n', DONE], content_type=STREAM),
+        2,
+    ),
+    "the only message of an answer": (answer_messages([PLAIN]), 1),
+    "the bytes that meet Content-Length": (
+        with_length(
+            [*answer_messages([PLAIN[:9], PLAIN[9:]], end=False), {"type": "http.response.body", "more_body": False}],
+            len(PLAIN),
+        ),
+        2,
+    ),
+    "the last message where there is no Content-Length": (answer_messages([PLAIN[:9], PLAIN[9:], b""]), 3),
+    "the last message where Content-Length is no number": (
+        [
+            {**answer_messages([PLAIN])[0], "headers": [(b"content-length", b"x")]},
+            *answer_messages([PLAIN[:9], PLAIN[9:]])[1:],
+        ],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("durability", ["write", "fsync"])
+@pytest.mark.parametrize("case", list(CASES))
+def test_exactly_the_completing_message_and_later_ones_wait_for_the_record(
+    case: str, durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, held = CASES[case]
+    with closing(make_hook(ReplayApp(messages), tmp_path / "s", monkeypatch, DURABILITY=durability)) as hook:
+        seen = records_seen_at_each_message(hook, tmp_path / "s")
+    assert seen == [0] * held + [1] * (len(messages) - held)
+    assert counters(hook).get("unrecorded_answers", 0) == 0
+    (record,) = records(tmp_path / "s")
+    assert record["_dspark"]["disconnected"] is False
+
+
+def test_async_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path / "s", monkeypatch)) as hook:
+        assert records_seen_at_each_message(hook, tmp_path / "s") == [0, 0]
+    assert len(records(tmp_path / "s")) == 1
+
+
+def test_many_answers_at_once_are_written_together_and_each_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        clients = await asyncio.gather(*(ask(hook, Client()) for _ in range(200)))
+        assert all(client.body == PLAIN for client in clients)
+        assert len(records(tmp_path / "s")) == 200
+
+    with closing(
+        make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path / "s", monkeypatch, DURABILITY="write")
+    ) as hook:
+        asyncio.run(run())
+    assert counters(hook)["records"] == 200
+
+
+class StuckWriter:
+    """Stands in the way of a hook's writer thread: what it does next takes as long as the test wants."""
+
+    def __init__(self, hook: JsonOutputHook, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        append = hook._appender._append
+
+        def slow(batch: Any) -> None:
+            time.sleep(seconds)
+            append(batch)
+
+        monkeypatch.setattr(hook._appender, "_append", slow)
+
+
+def test_a_message_is_held_no_longer_than_told_and_counted_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = ReplayApp(answer_messages([EVENT, DONE], content_type=STREAM))
+
+    async def run() -> Client:
+        return await ask(hook, Client())
+
+    with closing(make_hook(app, tmp_path / "s", monkeypatch, DURABILITY="write", HOLD_MS="80")) as hook:
+        StuckWriter(hook, monkeypatch, 0.5)
+        client = asyncio.run(run())
+        held = client.sent_at[2] - client.sent_at[1]
+        assert 0.07 < held < 0.4
+        assert client.sent_at[3] - client.sent_at[2] < 0.05, "what follows is not held again"
+        assert client.body == EVENT + DONE
+    assert counters(hook)["unrecorded_answers"] == 1
+    assert "WITHOUT a record" in caplog.text
+    assert len(records(tmp_path / "s")) == 1, "late, but kept"
+
+
+def test_a_dropped_record_releases_its_answer_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s").write_text("a file where the spool should be")
+
+    async def run() -> None:
+        start = time.perf_counter()
+        for _ in range(3):
+            assert (await ask(hook, Client())).body == PLAIN
+        assert time.perf_counter() - start < 5
+
+    app = ReplayApp(answer_messages([PLAIN]))
+    with closing(make_hook(app, tmp_path / "s", monkeypatch, DURABILITY="write", HOLD_MS="60000")) as hook:
+        asyncio.run(run())
+        assert counters(hook)["unrecorded_answers"] == 3
+        assert counters(hook)["dropped_records"] == 3
+
+
+def test_a_client_that_leaves_while_its_answer_is_held_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> Client:
+        client = Client()
+        task = asyncio.create_task(ask(hook, client))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        start = time.perf_counter()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.perf_counter() - start < 0.2
+        return client
+
+    app = ReplayApp(answer_messages([PLAIN]))
+    with closing(make_hook(app, tmp_path / "s", monkeypatch, DURABILITY="write", HOLD_MS="60000")) as hook:
+        StuckWriter(hook, monkeypatch, 0.6)
+        client = asyncio.run(run())
+    assert client.body == b"", "what was held is not sent to a client that is gone"
+    assert counters(hook).get("unrecorded_answers", 0) == 0
+    assert len(records(tmp_path / "s")) == 1
+
+
+def test_a_server_whose_send_fails_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            raise OSError("client gone")
+
+    async def run(durability: str) -> None:
+        app = ReplayApp(answer_messages([EVENT, DONE], content_type=STREAM))
+        with closing(make_hook(app, tmp_path / durability, monkeypatch, DURABILITY=durability)) as hook:
+            client = Client(on_send=fail)
+            with pytest.raises(OSError, match="client gone"):
+                await ask(hook, client)
+        (record,) = records(tmp_path / durability)
+        assert record["_dspark"]["disconnected"] is True
+        assert record["_dspark"]["error"] is None
+
+    for durability in ("async", "write"):
+        asyncio.run(run(durability))

@@ -1,0 +1,306 @@
+"""What a record says about its exchange (DESIGN §2 rules 3, 4, 5 and 8; §3)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from unit.capture.driving import CHAT, answer_messages, asgi_messages, capture, lines, recorded_exchanges
+
+from dspark_json.capture.jsontext import dumps, loads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+META = [
+    "seq", "lane", "request_id", "path", "model", "status", "stream", "received_at", "first_byte_ms", "duration_ms",
+    "completed", "disconnected", "error", "schema", "request", "body",
+]  # fmt: skip
+STREAM = "text/event-stream"
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
+ANSWER: dict[str, Any] = {"id": "c", "object": "chat.completion", "created": 1, "model": "from-answer"}
+PLAIN = json.dumps({**ANSWER, "choices": [CHOICE]}).encode()
+
+
+def test_all_members_of_dspark_are_there_in_order_for_every_recorded_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, exchange in enumerate(recorded_exchanges()):
+        if exchange["path"] != CHAT:
+            continue
+        folder = tmp_path / str(number)
+        request = json.dumps(exchange["request"]).encode()
+        record = capture(asgi_messages(exchange["messages"]), folder, monkeypatch, request=request)
+        meta = record["_dspark"]
+        assert next(iter(record)) == "_dspark"
+        assert list(meta) == META
+        assert meta["path"] == CHAT
+        assert meta["stream"] is exchange["request"].get("stream", False)
+        assert meta["status"] == exchange["messages"][0]["status"]
+        assert meta["model"] == exchange["request"]["model"]
+        assert meta["disconnected"] is (exchange["name"] in ("stream_client_leaves", "chat_client_leaves"))
+        assert meta["completed"] is (meta["status"] == 200 and not meta["disconnected"])
+        assert (meta["error"] is None) is (meta["status"] == 200)
+        assert isinstance(meta["first_byte_ms"], float)
+        assert 0 <= meta["first_byte_ms"] <= meta["duration_ms"]
+        assert meta["request_id"] == record.get("id")
+
+
+def test_a_non_streaming_body_is_kept_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b' {"id":"c",\r\n\t"n":1.50e+3,"n":2, "s":"\\u00e9\xc3\xa9\xe2\x80\xa8\\ud83d" ,"z":{} } \n'
+    capture(answer_messages([body]), tmp_path, monkeypatch)
+    (line,) = lines(tmp_path)
+    assert line.endswith(
+        b'"body":null},"id":"c",  \t"n":1.50e+3,"n":2, "s":"\\u00e9\xc3\xa9\xe2\x80\xa8\\ud83d" ,"z":{}}\n'
+    )
+    assert line.count(b"\n") == 1
+
+
+def test_invalid_utf8_becomes_the_replacement_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = capture(answer_messages([b'{"id":"a\xffb"}']), tmp_path, monkeypatch)
+    assert record["id"] == "a\ufffdb"
+
+
+def test_a_body_can_not_forge_dspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture(answer_messages([b'{"_dspark":{"seq":99},"id":"c"}']), tmp_path, monkeypatch)
+    (line,) = lines(tmp_path)
+    assert line.startswith(b'{"_dspark":{"seq":0,"lane":"0000",')
+    pairs = json.loads(line, object_pairs_hook=list)
+    assert [key for key, _ in pairs] == ["_dspark", "_dspark", "id"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[1]",
+        b"oops",
+        b'{"a":NaN}',
+        b'{"a":1',
+        b'{"a":1}{"b":2}',
+        b'{"a":1},"b":2',
+        b"\xff\xfe",
+        b"{" * 5000,
+    ],
+)
+def test_a_body_that_is_no_json_object_is_kept_as_text(
+    body: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = capture(answer_messages([body]), tmp_path, monkeypatch)
+    assert list(record) == ["_dspark"]
+    assert record["_dspark"]["body"] == body.decode("utf-8", "replace")
+    assert record["_dspark"]["completed"] is False
+
+
+def test_an_empty_object_leaves_no_comma_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(capture(answer_messages([b"{ \n }"]), tmp_path, monkeypatch)) == ["_dspark"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "status", "completed"),
+    [
+        ([CHOICE], 200, True),
+        ([CHOICE, {**CHOICE, "finish_reason": "length"}], 200, True),
+        ([CHOICE], 400, False),
+        ([CHOICE, {**CHOICE, "finish_reason": None}], 200, False),
+        ([{**CHOICE, "finish_reason": "abort"}], 200, False),
+        ([{**CHOICE, "finish_reason": "error"}], 200, False),
+        ([{"index": 0}], 200, False),
+        ([], 200, False),
+        (["x"], 200, False),
+        (None, 200, False),
+    ],
+)
+def test_completed_needs_a_finish_reason_of_every_choice(
+    choices: Any, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, completed: bool
+) -> None:
+    body = json.dumps({**ANSWER, "choices": choices}).encode()
+    record = capture(answer_messages([body], status=status), tmp_path, monkeypatch)
+    assert record["_dspark"]["completed"] is completed
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({"error": {"message": "m", "type": "T", "param": "p", "code": 400}}, ("m", "T", "400")),
+        ({"error": {"message": "m", "code": "bad"}}, ("m", None, "bad")),
+        ({"error": {"message": {"a": 1}, "code": 1.5}}, ('{"a":1}', None, "1.5")),
+        ({"error": "plain"}, ("plain", None, None)),
+        ({"object": "error", "message": "old", "type": "T", "code": 404}, ("old", "T", "404")),
+        ({"error": None}, None),
+    ],
+)
+def test_the_error_is_the_responses_own(
+    body: dict[str, Any], error: tuple[str | None, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = capture(answer_messages([json.dumps(body).encode()], status=400), tmp_path, monkeypatch)
+    expected = None if error is None else dict(zip(("message", "type", "code"), error, strict=True))
+    assert record["_dspark"]["error"] == expected
+    assert "error" in record or "object" in record
+
+
+def test_an_event_that_is_no_json_is_named_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+    bodies = [good, b"data: {oops" + b"!" * 500 + b"\n\n", b"data: 5\n\n", b"data: [DONE]\n\n"]
+    record = capture(answer_messages(bodies, content_type=STREAM), tmp_path, monkeypatch)
+    assert record["choices"][0]["message"]["content"] == "x"
+    assert record["_dspark"]["error"]["code"] == "bad_event"
+    assert record["_dspark"]["error"]["message"] == "{oops" + "!" * 195
+    assert record["_dspark"]["completed"] is False
+    assert record["_dspark"]["disconnected"] is False
+
+
+def test_an_error_event_wins_over_a_bad_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [b"data: oops\n\n", b'data: {"error":{"message":"boom","code":500}}\n\n']
+    record = capture(answer_messages(bodies, content_type=STREAM), tmp_path, monkeypatch)
+    assert record["_dspark"]["error"] == {"message": "boom", "type": None, "code": "500"}
+    assert "error" not in record
+
+
+def test_a_stream_that_saw_done_is_not_disconnected_without_a_last_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+    for number, (done, disconnected) in enumerate([(b"data: [DONE]\n\n", False), (b"", True)]):
+        messages = answer_messages([good + done], content_type=STREAM, end=False)
+        record = capture(messages, tmp_path / str(number), monkeypatch)
+        assert record["_dspark"]["disconnected"] is disconnected
+        assert record["_dspark"]["completed"] is True
+
+
+def test_lone_surrogates_survive_assembly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    event = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a\\ud83db"},"finish_reason":"stop"}]}\n\n'
+    record = capture(answer_messages([event], content_type=STREAM), tmp_path, monkeypatch)
+    assert record["choices"][0]["message"]["content"] == "a\ud83db"
+    assert b"a\\ud83db" in lines(tmp_path)[0]
+
+
+def test_an_error_answer_to_a_streaming_request_is_read_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = answer_messages([b'{"error":{"message":"m","code":404}}'], status=404)
+    record = capture(messages, tmp_path, monkeypatch, request=b'{"stream":true}')
+    assert record["error"]["code"] == 404
+    assert record["_dspark"]["stream"] is True
+
+
+def test_what_the_request_does_not_say_comes_from_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = capture(answer_messages([PLAIN]), tmp_path, monkeypatch, request=b"not json")
+    assert record["_dspark"]["model"] == "from-answer"
+    assert record["_dspark"]["stream"] is False
+    assert record["_dspark"]["request"] is None
+    assert record["_dspark"]["request_id"] == "c"
+
+
+def test_the_request_id_is_the_clients_then_the_servers_then_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = answer_messages([PLAIN])
+    messages[0]["headers"].append((b"X-Request-Id", b"server"))
+    given = capture(messages, tmp_path / "a", monkeypatch, headers=[(b"x-request-id", b"client")])
+    assert given["_dspark"]["request_id"] == "client"
+    assert capture(messages, tmp_path / "b", monkeypatch)["_dspark"]["request_id"] == "server"
+
+
+def test_a_header_can_not_break_out_of_its_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evil = b'x","seq":99,"\\\x01\r\n\xff"}'
+    record = capture(answer_messages([PLAIN]), tmp_path, monkeypatch, headers=[(b"x-request-id", evil)])
+    assert record["_dspark"]["request_id"] == evil.decode("latin-1")
+    assert list(record["_dspark"]) == META
+    assert record["_dspark"]["seq"] == 0
+
+
+REQUEST = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "secret 日本"}],
+    "temperature": 0.5,
+    "n": 1,
+    "stop": ["x"],
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}},
+    "tools": [{"secret": 1}],
+    "user": "secret",
+}
+
+
+@pytest.mark.parametrize("mode", ["none", "settings", "full"])
+def test_what_is_kept_of_a_request_is_what_was_asked_for(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps(REQUEST, ensure_ascii=False).encode()
+    record = capture(answer_messages([PLAIN]), tmp_path, monkeypatch, request=text, CAPTURE_REQUESTS=mode)
+    kept = {key: REQUEST[key] for key in ("temperature", "n", "stop", "response_format")}
+    expected = {"none": None, "settings": kept, "full": {**kept, "body": text.decode()}}[mode]
+    assert record["_dspark"]["request"] == expected
+    assert record["_dspark"]["model"] == "m"
+    assert (b"secret" in lines(tmp_path)[0]) is (mode == "full")
+
+
+@pytest.mark.parametrize("mode", ["none", "settings", "full"])
+def test_a_large_request_is_not_parsed(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps({"model": "m", "stream": True, "temperature": 1, "messages": "x" * 300_000}).encode()
+    record = capture(answer_messages([PLAIN]), tmp_path, monkeypatch, request=text, CAPTURE_REQUESTS=mode)
+    assert record["_dspark"]["model"] == "from-answer"
+    assert record["_dspark"]["stream"] is False
+    assert record["_dspark"]["request"] == ({"body": text.decode()} if mode == "full" else None)
+
+
+def test_a_request_that_is_not_json_is_kept_as_text_when_all_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = capture(answer_messages([PLAIN]), tmp_path, monkeypatch, request=b'{"a":\xff\n', CAPTURE_REQUESTS="full")
+    assert record["_dspark"]["request"] == {"body": '{"a":\ufffd\n'}
+
+
+def test_a_large_answer_is_spliced_without_being_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps({**ANSWER, "choices": [{**CHOICE, "pad": "日" * 100_000}]}, ensure_ascii=False, indent=1)
+    body = text.encode()
+    pieces = [body[i : i + 1000] for i in range(0, len(body), 1000)]
+    record = capture(answer_messages(pieces), tmp_path, monkeypatch)
+    assert record.pop("_dspark")["completed"] is None
+    assert record == json.loads(text)
+
+
+@pytest.mark.parametrize(("status", "end"), [(500, True), (200, False)])
+def test_a_large_answer_that_failed_or_was_cut_off_is_not_completed(
+    status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, end: bool
+) -> None:
+    body = json.dumps({**ANSWER, "pad": "x" * 300_000}).encode()
+    record = capture(answer_messages([body], status=status, end=end), tmp_path, monkeypatch)
+    assert record["_dspark"]["completed"] is False
+    assert record["_dspark"]["disconnected"] is not end
+    assert ("pad" in record) is end
+    assert record["_dspark"]["body"] == (None if end else body.decode())
+
+
+def test_a_large_body_that_is_no_object_is_kept_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'<p>"\\\xff\n' * 60_000
+    record = capture(answer_messages([body]), tmp_path, monkeypatch)
+    assert list(record) == ["_dspark"]
+    assert record["_dspark"]["body"] == body.decode("utf-8", "replace")
+
+
+def test_an_application_that_never_answers_leaves_a_record_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meta = capture([], tmp_path, monkeypatch)["_dspark"]
+    assert (meta["status"], meta["body"], meta["first_byte_ms"]) == (None, None, None)
+    assert (meta["completed"], meta["disconnected"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": "\ud800"}, b'{"a":"\\ud800"}'),
+        ([1 << 70], b"[1180591620717411303424]"),
+        (["\ud800", float("inf"), {"n": float("nan")}], b'["\\ud800",null,{"n":null}]'),
+        ("日", '"日"'.encode()),
+    ],
+)
+def test_any_value_is_written_as_json(value: Any, text: bytes) -> None:
+    assert dumps(value) == text
+
+
+@pytest.mark.parametrize("text", [b"NaN", b"[Infinity]", b"[1,]", b"", b"{'a':1}", b'"\n"', b"[" * 100_000])
+def test_what_is_not_json_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        loads(text)

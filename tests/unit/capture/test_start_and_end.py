@@ -1,0 +1,307 @@
+"""How the hook starts with its server, tells that it is there, and ends (DESIGN §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from unit.capture.driving import (
+    CHAT,
+    Client,
+    Message,
+    ReplayApp,
+    answer_messages,
+    ask,
+    closing,
+    make_hook,
+    records,
+    scope_for,
+    serving,
+)
+
+import dspark_json
+from dspark_json.capture import notices
+from dspark_json.capture.hook import JsonOutputHook
+from dspark_json.capture.settings import HookSettings
+from dspark_json.errors import InvalidOptionError
+
+PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
+
+
+def test_the_public_name_is_the_hook() -> None:
+    assert dspark_json.JsonOutputHook is JsonOutputHook
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("DURABILITY", "sync"), ("HOLD_MS", "0"), ("QUEUE_MB", "x"), ("CAPTURE_REQUESTS", "all")]
+)
+def test_a_bad_setting_keeps_the_server_from_starting(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidOptionError, match=f"DSPARK_{name}"):
+        make_hook(ReplayApp([]), tmp_path, monkeypatch, **{name: value})
+
+
+def test_settings_have_the_documented_defaults() -> None:
+    settings = HookSettings.from_environment({})
+    assert settings.folder(None) == Path("/dev/shm/dspark_vllm_8000")
+    assert settings.folder(9001) == Path("/dev/shm/dspark_vllm_9001")
+    assert (settings.durability, settings.hold, settings.capture_requests) == ("async", 1.0, "settings")
+    assert (settings.max_record, settings.assembly, settings.queue) == (64 << 20, 512 << 20, 64 << 20)
+    assert settings.api_key is None
+    given = HookSettings.from_environment(
+        {
+            "DSPARK_SPOOL": "some/where",
+            "DSPARK_RETENTION_MB": "3",
+            "DSPARK_RETENTION_HOURS": "0.5",
+            "DSPARK_SEGMENT_MB": "2",
+        }
+    )
+    assert given.folder(9001) == Path.cwd() / "some/where"
+    assert given.writer.retention_bytes == 3 << 20
+    assert given.writer.segment_bytes == 2 << 20
+    assert given.writer.retention_us == 1_800_000_000
+
+
+def test_building_the_hook_opens_no_file_and_starts_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    before = threading.active_count()
+    make_hook(ReplayApp([]), tmp_path / "s", monkeypatch)
+    assert threading.active_count() == before
+    assert not (tmp_path / "s").exists()
+
+
+async def lifespan(hook: JsonOutputHook, scope: dict[str, Any], work: Any = None) -> list[str]:
+    """Run a server's lifespan around some work; the kinds of the messages the server got."""
+    to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    sent: list[str] = []
+    started = asyncio.Event()
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+        started.set()
+
+    task = asyncio.create_task(hook({"type": "lifespan", **scope}, to_app.get, send))
+    await to_app.put({"type": "lifespan.startup"})
+    await asyncio.wait({task, asyncio.create_task(started.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    if work is not None:
+        await work()
+    await to_app.put({"type": "lifespan.shutdown"})
+    await task
+    return sent
+
+
+def test_the_start_lines_name_version_folder_and_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DSPARK_SPOLO", "x")
+    hook = make_hook(ReplayApp([]), tmp_path / "s", monkeypatch, API_KEY="hush")
+    assert asyncio.run(lifespan(hook, {})) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    spool_id = json.loads((tmp_path / "s/spool.json").read_text())["spool_id"]
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert "DSpark JSON mode enabled" in messages[0]
+    for fact in (dspark_json.__version__, str(tmp_path / "s"), spool_id):
+        assert fact in messages[0]
+    assert messages[1] == "json_output_hook_enabled: true"
+    assert 'DSPARK_SPOLO is not a setting of the hook. Did you mean "DSPARK_SPOOL"?' in caplog.text
+    assert "hush" not in caplog.text
+
+
+def test_the_spool_is_open_before_the_server_serves_and_whole_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path / "s", monkeypatch)
+
+    async def work() -> None:
+        assert (tmp_path / "s/spool.json").exists()
+        await asyncio.gather(*(ask(hook, Client()) for _ in range(500)))
+
+    asyncio.run(lifespan(hook, {}, work))
+    assert len(records(tmp_path / "s")) == 500
+    assert json.loads((tmp_path / "s/lanes/0000/stats.json").read_text())["records"] == 500
+
+
+def test_the_default_folder_is_named_by_vllms_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    monkeypatch.delenv("DSPARK_SPOOL", raising=False)
+    port = 61_000 + os.getpid() % 4_000
+    folder = Path(f"/dev/shm/dspark_vllm_{port}")
+    assert not folder.exists()
+    app = SimpleNamespace(state=SimpleNamespace(args=SimpleNamespace(port=port)))
+    try:
+        asyncio.run(lifespan(JsonOutputHook(ReplayApp([])), {"app": app}))
+        assert (folder / "spool.json").exists()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_an_application_without_lifespan_is_captured_from_its_first_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = ReplayApp(answer_messages([PLAIN]))
+    with closing(make_hook(app, tmp_path / "s", monkeypatch)) as hook:
+        asyncio.run(ask(hook, Client()))
+    assert len(records(tmp_path / "s")) == 1
+
+
+def test_an_application_that_refuses_lifespan_does_so_through_the_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise NotImplementedError(scope["type"])
+
+    with closing(make_hook(app, tmp_path / "s", monkeypatch)) as hook:
+        assert not hook._appender.started
+        with pytest.raises(NotImplementedError, match="lifespan"):
+            asyncio.run(lifespan(hook, {}))
+
+
+def test_two_servers_on_one_spool_have_a_lane_each_and_a_restart_takes_the_free_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = ReplayApp(answer_messages([PLAIN]))
+    first = make_hook(app, tmp_path, monkeypatch, DURABILITY="write")
+    with serving(first) as one:
+        with serving(make_hook(app, tmp_path, monkeypatch, DURABILITY="write")) as two:
+            for port in (one, two, two):
+                assert httpx.post(f"http://127.0.0.1:{port}{CHAT}", json={}, trust_env=False).content == PLAIN
+        with serving(make_hook(app, tmp_path, monkeypatch, DURABILITY="write")) as again:
+            httpx.post(f"http://127.0.0.1:{again}{CHAT}", json={}, trust_env=False)
+    found = [(r["_dspark"]["lane"], r["_dspark"]["seq"]) for r in records(tmp_path)]
+    assert found == [("0000", 0), ("0001", 0), ("0001", 1), ("0001", 2)]
+
+
+def test_json_object_without_a_schema_is_warned_about_once_for_each_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        for model in ("a", "a", "b"):
+            request = {"model": model, "response_format": {"type": "json_object"}}
+            await ask(hook, Client(json.dumps(request).encode()), scope_for())
+
+    with closing(make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch)) as hook:
+        asyncio.run(run())
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 2
+    assert "'a' is asked for json_object without a schema" in warnings[0]
+    assert hook._appender.counters()["json_object_without_schema"] == 3
+
+
+def test_info_lines_are_shown_where_nobody_configured_logging() -> None:
+    script = (
+        "import logging; logging.getLogger().setLevel(logging.ERROR)\n"
+        "from dspark_json.capture.notices import LOGGER, make_visible\n"
+        "make_visible(); make_visible(); LOGGER.info('seen %d', 1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert re.fullmatch(r"INFO .* \[dspark_json\] seen 1\n", done.stderr)
+
+
+def test_a_handler_that_is_there_is_not_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices.LOGGER, "handlers", [logging.NullHandler()])
+    notices.make_visible()
+    assert len(notices.LOGGER.handlers) == 1
+
+
+SERVER = """
+import sys
+sys.path[:0] = [{tests!r}]
+from unit.capture.driving import *
+event = b'data: {{"id":"c","choices":[{{"index":0,"delta":{{"content":"x"}},"finish_reason":"stop"}}]}}\\n\\n'
+stream = answer_messages([event, event, b"data: [DONE]\\n\\n"], content_type="text/event-stream")
+plain = answer_messages([b'{{"id":"c","choices":[]}}'])
+plain[0]["headers"].append((b"content-length", b"23"))
+class App(ReplayApp):
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "http":
+            self.messages = stream if dict(scope["headers"]).get(b"x-stream") else plain
+        await super().__call__(scope, receive, send)
+uvicorn.run(JsonOutputHook(App([])), host="127.0.0.1", port={port}, log_level="error", lifespan="on")
+"""
+
+
+def started_server(port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    script = SERVER.format(tests=str(Path(__file__).parents[2]), port=port)
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return process
+
+
+def read_answer(port: int, number: int, *, stream: bool) -> bool:
+    """Ask with a plain socket and stop reading with the byte that makes the answer complete."""
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: t\r\nx-request-id: {number}\r\ncontent-length: 2\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall((head + ("x-stream: 1\r\n" if stream else "") + "\r\n{}").encode())
+        received = b""
+        end = b"data: [DONE]\n\n" if stream else b'"choices":[]}'
+        while end not in received:
+            part = connection.recv(1)
+            if not part:
+                return False
+            received += part
+    return True
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_an_answer_a_client_has_survives_sigkill_in_write_mode(tmp_path: Path, *, stream: bool) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "DSPARK_SPOOL": str(tmp_path), "DSPARK_DURABILITY": "write"}
+    got: list[str] = []
+    for life in range(3):
+        process = started_server(port, environment)
+        try:
+            for turn in range(4 + life):
+                number = 100 * life + turn
+                if read_answer(port, number, stream=stream):
+                    got.append(str(number))
+            process.send_signal(signal.SIGKILL)
+        finally:
+            process.kill()
+            process.wait(10)
+    kept = [record["_dspark"]["request_id"] for record in records(tmp_path)]
+    assert len(got) == 15
+    assert kept == got
+
+
+ENDING = """
+import sys
+sys.path[:0] = [{tests!r}]
+from unit.capture.driving import *
+hook = JsonOutputHook(ReplayApp(answer_messages([b'{{"id":"c"}}'])))
+async def run():
+    for _ in range(300):
+        await ask(hook, Client())
+asyncio.run(run())
+"""
+
+
+def test_a_process_that_ends_without_lifespan_writes_what_is_queued(tmp_path: Path) -> None:
+    script = ENDING.format(tests=str(Path(__file__).parents[2]))
+    environment = {**os.environ, "DSPARK_SPOOL": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, timeout=60, check=True, stderr=subprocess.DEVNULL)
+    assert len(records(tmp_path)) == 300

@@ -56,11 +56,13 @@ class Option:
 
 
 def _one_of(*allowed: str) -> Parser:
+    """One of some words, whatever the case it is given in; the value is as it stands here."""
+
     def parse(text: str) -> str:
-        lowered = text.strip().lower()
-        if lowered not in allowed:
-            raise _Refusal("allowed are " + ", ".join(f'"{a}"' for a in allowed))
-        return lowered
+        for word in allowed:
+            if text.strip().lower() == word.lower():
+                return word
+        raise _Refusal("allowed are " + ", ".join(f'"{a}"' for a in allowed))
 
     return parse
 
@@ -121,6 +123,13 @@ def _text(text: str) -> str:
     if not text.strip():
         raise _Refusal("it must not be empty")
     return text
+
+
+def _column_name(text: str) -> str:
+    name = text.strip()
+    if not name or re.search(r"[ ,;{}()\n\t=`.]", name):
+        raise _Refusal("allowed is a column's name, without blanks, dots, backticks and any of ,;{}()=")
+    return name
 
 
 _API_PATHS: Final = re.compile(r"(/v1)?(/(chat/completions|completions|responses))?/*$")
@@ -266,6 +275,105 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         aliases=("dspark.json.parse_mode",),
     ),
     Option(
+        "contentSchema",
+        _text,
+        None,
+        "The type of `choices[].parsed`, the answer as a value: Spark DDL (`amount DOUBLE, items ARRAY<STRING>`) or a "
+        "JSON Schema, as text or as the path of a file (`.json`, `.ddl`, `.sql`).",
+        shown_default="the type of `responseSchema`, else STRING: the JSON text",
+    ),
+    Option(
+        "responseSchema",
+        _text,
+        None,
+        "Name of a schema that requests to the server ask for, or the first 6 or more digits of its hash: only the "
+        "answers asked for with it are kept, failed ones too, and it gives `parsed` its type. `*`: all schemas "
+        "merged, all answers.",
+        shown_default="none: all answers",
+    ),
+    Option(
+        "toolSchema",
+        _text,
+        None,
+        "Name of a tool that requests define with `strict`, or the first 6 or more digits of its schema's hash: only "
+        "the answers that call it are kept, and `function.parsed_arguments` has the type of its parameters.",
+        shown_default="none: all answers, arguments as JSON text",
+    ),
+    Option(
+        "contentRepair",
+        _one_of("auto", "strict"),
+        "auto",
+        "`auto` finds the value behind thinking, in a fence, before trailing text; `strict` calls that `invalid`.",
+    ),
+    Option(
+        "mode",
+        _one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        "PERMISSIVE",
+        "What happens to an answer that can't be read: a row with nulls and the reason, no row (counted), or the query "
+        "fails and names the record.",
+    ),
+    Option(
+        "columnNameOfCorruptRecord",
+        _column_name,
+        "_corrupt_record",
+        "Name of the column that holds the line of a record that can't be read.",
+    ),
+    Option(
+        "rescuedDataColumn",
+        _column_name,
+        "_rescued_data",
+        "Name of the column that holds, as JSON, the values that have no column or another type than their column.",
+    ),
+    Option(
+        "schemaEvolutionMode",
+        _one_of("rescue", "addNewColumns", "failOnNewColumns", "none"),
+        "rescue",
+        "What happens when the server sees a schema with new fields under the name of `responseSchema` or "
+        "`toolSchema`. `rescue`: the type stays, they are kept in the rescued data. `addNewColumns`: the query fails, "
+        "and has the columns when it is started again (needs `schemaLocation`). `failOnNewColumns`: it fails. `none`: "
+        "the type stays, and no unknown field is rescued.",
+    ),
+    Option(
+        "schemaLocation",
+        _text,
+        None,
+        "A local folder that keeps the types of `responseSchema` and `toolSchema`, so that a restarted query has the "
+        "same columns whatever the server has seen since. One for each query.",
+        shown_default="none: asked of the server at each start",
+    ),
+    Option(
+        "schemaHints",
+        _text,
+        None,
+        "Types for some fields of the content type, by their paths: `amount DOUBLE, customer.zip STRING`. A field that "
+        "the type does not have is added.",
+        shown_default="none",
+    ),
+    Option(
+        "schema_cache_ttl_sec",
+        _number(0),
+        300.0,
+        "How long a server's answer about its schemas is used, in seconds. A folder's schemas are looked at at each "
+        "trigger, and so are a server's where new columns must be noticed before they are read (`addNewColumns`, "
+        "`failOnNewColumns`).",
+    ),
+    Option(
+        "fieldNames",
+        _one_of("safe", "exact"),
+        "safe",
+        "`safe`: characters that Delta refuses in names become `_`, and names that differ only by case get `_2`, `_3`. "
+        "`exact`: the schema's names.",
+    ),
+    Option(
+        "profile",
+        _text,
+        None,
+        "Fields that a known server or model adds to its answers, as columns: names of shipped profiles (`openai`, "
+        "`vllm`, `deepseek`, `deepseek-coder`, `sglang`) and paths of files of your own (`.json`), separated by "
+        "commas; a later one wins.",
+        shown_default="none: the declared rows",
+    ),
+    Option(
         "timestampFormat",
         _refuse_timestamp_format,
         None,
@@ -342,8 +450,12 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
     )
 )
 
-# Keys that Spark itself puts among a source's options. They are not ours and not unknown either.
-_SPARK_KEYS: Final[frozenset[str]] = frozenset()
+# Keys that Spark itself puts among a source's options: none for spark.read, spark.readStream and temporary views, these
+# for a table (its reserved properties, and each option a second time behind "option.").
+_SPARK_KEYS: Final[frozenset[str]] = frozenset(
+    {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider"}
+)
+_SPARK_PREFIX: Final = "option."
 
 
 def reader_values(given: Mapping[str, str]) -> dict[str, Value]:
@@ -360,7 +472,7 @@ def reader_values(given: Mapping[str, str]) -> dict[str, Value]:
     seen: dict[str, str] = {}
     for key, text in given.items():
         lowered = key.lower()
-        if lowered in _SPARK_KEYS:
+        if lowered in _SPARK_KEYS or lowered.startswith(_SPARK_PREFIX):
             continue
         known = by_key.get(lowered)
         if known is None:

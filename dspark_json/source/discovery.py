@@ -1,0 +1,206 @@
+"""Which spools there are now, how far their lanes reach: all endpoints asked at once, with a deadline (DESIGN §4)."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from dspark_json.errors import (
+    DSparkJsonError,
+    EndpointUnreachableError,
+    LoadBalancerError,
+    SpoolNotFoundError,
+    SpoolReplacedError,
+)
+from dspark_json.source.transport import default_folder, no_key_error, open_folder
+from dspark_json.spool.http import HookClient, HttpSpool, ServerIdentity
+from dspark_json.spool.reader import IndexSlice, SpoolOffsets, SpoolReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["Discovery", "FoundSpool", "Survey"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_ASKED_AGAIN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSpool:
+    """A spool that was found: its lanes, where, and the way to it (``folder``, or None for HTTP).
+
+    ``answered`` is false where the server did not answer and its folder was read in its place.
+    """
+
+    address: str
+    offsets: SpoolOffsets
+    folder: str | None
+    answered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one look at all addresses found: spools by id, and the error of each address that gave none."""
+
+    spools: Mapping[str, FoundSpool]
+    down: Mapping[str, DSparkJsonError]
+
+
+class Discovery:
+    """Finds the spools behind a stream's addresses; remembers the folders it has found."""
+
+    def __init__(self, addresses: Sequence[str], *, local: bool, key: str | None, timeout_s: float) -> None:
+        """``local``: the one address is a spool folder, and no server is asked."""
+        self.addresses = tuple(addresses)
+        self._local = local
+        self._key = key
+        self._timeout_s = timeout_s
+        self._folders: dict[tuple[str, str], str] = {}  # (address, spool id) -> folder
+        self._believed: dict[str, str] = {}  # address -> the id it last gave on several connections
+        self._former: dict[str, set[str]] = {address: set() for address in self.addresses}
+
+    def look(self, known: Mapping[str, str], *, first: bool = False) -> Survey:
+        """Look at all addresses.
+
+        ``known`` maps the spool ids of the stream's offset to their addresses. With ``first``, and for an id that is
+        not known, a server is asked again on fresh connections; one that gives several ids is a ``LoadBalancerError``.
+        An address where nobody answers is in the survey's ``down``, unless its spool's folder can be read without the
+        server; every other problem is raised.
+        """
+        if self._local:
+            folder = self.addresses[0]
+            offsets = SpoolReader(Path(folder)).offsets()
+            return Survey({offsets.spool_id: FoundSpool(folder, offsets, folder)}, {})
+        spools: dict[str, FoundSpool] = {}
+        down: dict[str, DSparkJsonError] = {}
+        for address, result in self._ask_all(known, first):
+            if isinstance(result, EndpointUnreachableError):
+                found = None if first else self._without_server(address, known)
+                if found is None:
+                    down[address] = result
+                else:
+                    spools.setdefault(found.offsets.spool_id, found)
+            elif isinstance(result, DSparkJsonError):
+                raise result
+            else:
+                earlier = spools.get(result.offsets.spool_id)
+                if earlier is not None and earlier.answered:
+                    _log.warning("%s and %s are one server; its records are read once", earlier.address, address)
+                else:
+                    spools[result.offsets.spool_id] = result
+        return Survey(spools, down)
+
+    def index(self, found: FoundSpool, lane: str, start: int, stop: int) -> IndexSlice:
+        """Index entries of a lane of a spool that was found, from ``start`` on."""
+        return self._with_access(found, lambda access: access.index(lane, start, stop))
+
+    def seek_time(self, found: FoundSpool, lane: str, timestamp_us: int) -> int:
+        """The first record of a lane written at or after a time, else its end."""
+        return self._with_access(found, lambda access: access.seek_time(lane, timestamp_us))
+
+    def _with_access(self, found: FoundSpool, ask: Callable[[SpoolReader | HttpSpool], T]) -> T:
+        if found.folder is not None:
+            return ask(SpoolReader(Path(found.folder), spool_id=found.offsets.spool_id))
+        with HookClient(found.address, self._key, self._timeout_s) as client:
+            return ask(HttpSpool(client, found.offsets.spool_id))
+
+    def _ask_all(self, known: Mapping[str, str], first: bool) -> list[tuple[str, FoundSpool | DSparkJsonError]]:
+        """Ask every address in a thread of its own; one that is not done at the deadline counts as not answering."""
+        answers: queue.SimpleQueue[tuple[str, FoundSpool | BaseException]] = queue.SimpleQueue()
+
+        def ask(address: str) -> None:
+            try:
+                answers.put((address, self._asked(address, known, first)))
+            except BaseException as error:  # noqa: BLE001 - handed over to the thread that asked, and raised there
+                answers.put((address, error))
+
+        for address in self.addresses:
+            threading.Thread(target=ask, args=(address,), name="dspark-json-discovery", daemon=True).start()
+        deadline = time.monotonic() + self._timeout_s
+        done: dict[str, FoundSpool | DSparkJsonError] = {}
+        while len(done) < len(self.addresses):
+            try:
+                address, result = answers.get(timeout=max(deadline - time.monotonic(), 0.001))
+            except queue.Empty:
+                break
+            if isinstance(result, BaseException) and not isinstance(result, DSparkJsonError):
+                raise result
+            done[address] = result
+        for address in self.addresses:
+            if address not in done:
+                done[address] = EndpointUnreachableError(
+                    f"{address} does not answer within {self._timeout_s:g} s",
+                    remedy="Check the server, or give it more time with endpointTimeoutSec.",
+                )
+        return [(address, done[address]) for address in self.addresses]
+
+    def _asked(self, address: str, known: Mapping[str, str], first: bool) -> FoundSpool:
+        try:
+            return self._ask(address, known, first)
+        except (SpoolNotFoundError, SpoolReplacedError):  # between two questions: the server was just started anew
+            return self._ask(address, known, first)
+
+    def _ask(self, address: str, known: Mapping[str, str], first: bool) -> FoundSpool:
+        identity = self._identity(address)
+        spool_id = identity.spool_id
+        if first or (known.get(spool_id) != address and self._believed.get(address) != spool_id):
+            self._ask_again(address, spool_id)
+            self._believed[address] = spool_id
+            self._former[address].update(i for i, where in known.items() if where == address and i != spool_id)
+        folder, reason = self._folder(address, identity)
+        if folder is not None:
+            self._folders[address, spool_id] = str(folder.folder)
+            return FoundSpool(address, folder.offsets(), str(folder.folder))
+        if self._key is None:
+            raise no_key_error(address, reason)
+        with HookClient(address, self._key, self._timeout_s) as client:
+            return FoundSpool(address, HttpSpool(client, spool_id).offsets(), None)
+
+    def _identity(self, address: str) -> ServerIdentity:
+        with HookClient(address, self._key, self._timeout_s) as client:
+            return client.identity(tries=2)
+
+    def _ask_again(self, address: str, spool_id: str) -> None:
+        """Believe an id that is new here only if fresh connections give it again and it was not given up before."""
+        others = [self._identity(address).spool_id for _ in range(_ASKED_AGAIN)]
+        other = next((i for i in others if i != spool_id), None)
+        if other is None and spool_id in self._former[address]:
+            other = self._believed.get(address)
+        if other is not None:
+            raise LoadBalancerError(
+                f"{address} answers for spool {spool_id} and for spool {other} in turn: it is a load balancer",
+                remedy="List the replicas' own addresses in vllm_endpoint, separated by commas.",
+            )
+
+    def _folder(self, address: str, identity: ServerIdentity) -> tuple[SpoolReader | None, str]:
+        """The folder of a server's spool: where it says, where it was, or where it would be by default."""
+        reasons = []
+        places = (identity.folder, self._folders.get((address, identity.spool_id)), default_folder(address))
+        for place in dict.fromkeys(places):
+            reader, reason = open_folder(place, identity.spool_id)
+            if reader is not None:
+                return reader, reason
+            if place is not None:
+                reasons.append(reason)
+        return None, "; ".join(reasons) or "it is not on this machine"
+
+    def _without_server(self, address: str, known: Mapping[str, str]) -> FoundSpool | None:
+        """The folder of a server that does not answer, if it holds a spool that the stream knows (any, if none)."""
+        ids: list[str | None] = [spool_id for spool_id, where in known.items() if where == address]
+        for spool_id in ids if known else [None]:
+            places = (self._folders.get((address, spool_id)) if spool_id else None, default_folder(address))
+            for place in dict.fromkeys(places):
+                reader, _ = open_folder(place, spool_id)
+                if reader is not None:
+                    offsets = reader.offsets()
+                    self._folders[address, offsets.spool_id] = str(reader.folder)
+                    return FoundSpool(address, offsets, str(reader.folder), answered=False)
+        return None

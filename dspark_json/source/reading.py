@@ -1,0 +1,121 @@
+"""Reads the records of a split, chunk by chunk, and decides what happens where some are gone (DESIGN §4)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from dspark_json.errors import (
+    BeyondEndError,
+    DataLossError,
+    LaneNotFoundError,
+    RecordsExpiredError,
+    SpoolCorruptError,
+    SpoolError,
+    SpoolNotFoundError,
+    SpoolReplacedError,
+)
+from dspark_json.source.transport import is_folder, open_split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dspark_json.source.splits import Split
+    from dspark_json.spool.access import Chunk, SpoolAccess
+
+__all__ = ["read_split"]
+
+_log = logging.getLogger(__name__)
+
+_GONE: Final = (RecordsExpiredError, BeyondEndError, LaneNotFoundError, SpoolReplacedError)
+_REMEDY: Final = (
+    "Keep more (DSPARK_RETENTION_MB of the server) or read sooner; to go on without these records set "
+    "failOnDataLoss=false, which counts them as lost_records."
+)
+_WINDOW: Final = 65_536
+
+
+def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_loss: bool) -> Iterator[Chunk]:
+    """The records of a split, in order, in chunks of about 8 MiB.
+
+    Records that are gone since the split was planned are a ``DataLossError``, damaged ones a ``SpoolCorruptError``;
+    with ``fail_on_data_loss`` false both are skipped, with a warning and their number as ``lost_records``.
+    """
+    at = split.start
+    reopened = False
+    while at < split.stop:
+        try:
+            with open_split(replace(split, start=at), key, timeout_s) as access:
+                while at < split.stop:
+                    if fail_on_data_loss:
+                        chunk = access.read(split.lane, at, split.stop)
+                    else:
+                        found = _past_damage(access, split, at)
+                        if found is None:
+                            return
+                        chunk = found
+                    at = chunk.next_seq
+                    yield chunk
+        except _GONE as error:
+            following = min(error.first, split.stop) if isinstance(error, RecordsExpiredError) else split.stop
+            if following <= at:
+                raise
+            if fail_on_data_loss:
+                raise DataLossError(f"{_lost_text(split, at, following)} ({error.message})", remedy=_REMEDY) from error
+            _warn_of_loss(split, at, following, error)
+            at = following
+        except SpoolNotFoundError:
+            # The folder went away under the reader; the server may still have the records (opening again finds out).
+            if reopened or is_folder(split.endpoint):
+                raise
+            reopened = True
+
+
+def _past_damage(access: SpoolAccess, split: Split, start: int) -> Chunk | None:
+    """The first chunk from ``start`` on that can be read; None where all the rest of the split is damaged.
+
+    Good records before the damage are read by halving what is asked for; the end of the damage is searched for with
+    doubled steps, so a good record between two damaged ones may be counted as lost too.
+    """
+    window = min(split.stop - start, _WINDOW)
+    while True:
+        try:
+            return access.read(split.lane, start, start + window)
+        except SpoolCorruptError as error:
+            problem = error
+        if window == 1:
+            break
+        window //= 2
+
+    def readable(seq: int) -> Chunk | None:
+        try:
+            return access.read(split.lane, seq, min(split.stop, seq + 1))
+        except SpoolCorruptError:
+            return None
+
+    bad, step = start, 1
+    good, chunk = split.stop, None
+    while bad + step < split.stop and chunk is None:
+        chunk = readable(bad + step)
+        if chunk is None:
+            bad, step = bad + step, step * 2
+        else:
+            good = bad + step
+    while good - bad > 1:
+        middle = (bad + good) // 2
+        found = readable(middle)
+        bad, good, chunk = (middle, good, chunk) if found is None else (bad, middle, found)
+    _warn_of_loss(split, start, good, problem)
+    return chunk
+
+
+def _lost_text(split: Split, start: int, stop: int) -> str:
+    return (
+        f"records {start} to {stop - 1} of lane {split.lane} of spool {split.spool_id} ({split.endpoint}) were planned "
+        "and are gone"
+    )
+
+
+def _warn_of_loss(split: Split, start: int, stop: int, why: SpoolError) -> None:
+    _log.warning("%s (%s); lost_records %d, failOnDataLoss is false", _lost_text(split, start, stop), why, stop - start)

@@ -1,0 +1,114 @@
+"""What a reader was asked to do: its options as typed values, and the key."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from dspark_json.errors import InvalidOptionError, MissingOptionError
+from dspark_json.options import reader_values
+from dspark_json.source.admission import ReadLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ReaderSettings", "reader_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings:
+    """A reader's settings. ``addresses`` are servers, or (with ``local``) the one spool folder of ``.load(path)``.
+
+    ``starting`` is ``earliest``, ``latest`` or the JSON of an offset; ``starting_timestamp`` is in microseconds.
+    """
+
+    addresses: tuple[str, ...]
+    local: bool
+    key: str | None = field(repr=False)
+    starting: str
+    starting_timestamp: int | None
+    limits: ReadLimits
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    timeout_s: float
+    parse_mode: str
+
+
+def reader_settings(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> ReaderSettings:
+    """Read a reader's options; an ``OptionError`` names what is wrong with them."""
+    values = reader_values(given)
+    endpoints, path = values["vllm_endpoint"], values["path"]
+    assert isinstance(endpoints, tuple)
+    if path is not None and endpoints:
+        raise InvalidOptionError(
+            "both a path and vllm_endpoint are given",
+            remedy="Give .load(path) to read a spool folder, or vllm_endpoint to ask servers.",
+        )
+    if path is None and not endpoints:
+        raise MissingOptionError(
+            "neither vllm_endpoint nor a path is given",
+            remedy='Add .option("vllm_endpoint", "http://localhost:8000"), or give a spool folder to .load(path).',
+        )
+    return ReaderSettings(
+        addresses=endpoints or (_folder(str(path)),),
+        local=path is not None,
+        key=_key(values, os.environ if environment is None else environment),
+        starting=str(values["startingOffsets"]),
+        starting_timestamp=_whole(values["startingTimestamp"]),
+        limits=ReadLimits(_whole(values["maxRecordsPerTrigger"]), _whole(values["maxBytesPerTrigger"])),
+        min_partitions=_whole(values["minPartitions"]),
+        fail_on_data_loss=values["failOnDataLoss"] is True,
+        timeout_s=float(str(values["endpointTimeoutSec"])),
+        parse_mode=str(values["parse_mode"]),
+    )
+
+
+def _whole(value: object) -> int | None:
+    assert value is None or isinstance(value, int)
+    return value
+
+
+def _folder(path: str) -> str:
+    """A folder's absolute path, from a path or a ``file:`` URI (Spark makes one of the path of a table)."""
+    if path.startswith("file:"):
+        parts = urlsplit(path)
+        if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
+            raise InvalidOptionError(f'"{path}" is not the URI of a local folder', remedy="Give an absolute path.")
+        path = unquote(parts.path)
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
+        raise InvalidOptionError(
+            f'"{path}" is not a local folder',
+            remedy="A spool is read from a local folder, or over HTTP with vllm_endpoint.",
+        )
+    return str(Path(path).absolute())
+
+
+def _key(values: Mapping[str, object], environment: Mapping[str, str]) -> str | None:
+    """The hook's key: option, else file, else environment. Its text appears in no error."""
+    key, file = values["vllm_api_key"], values["vllm_api_key_file"]
+    source = "vllm_api_key"
+    if key is None and file is not None:
+        source = f"the first line of vllm_api_key_file {file}"
+        try:
+            with Path(str(file)).open(encoding="utf-8") as lines:
+                key = lines.readline().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise InvalidOptionError(
+                f'vllm_api_key_file "{file}" can\'t be read: {reason}',
+                remedy="It is read where the query is planned: give a path that the driver can open.",
+            ) from None
+    elif key is None:
+        source, key = "DSPARK_API_KEY", environment.get("DSPARK_API_KEY") or None
+    if key is None:
+        return None
+    text = str(key).strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise InvalidOptionError(
+            f"{source} is not a key: allowed are visible ASCII characters, without blanks (its value is not shown)"
+        )
+    return text

@@ -1,0 +1,120 @@
+"""How a spool is reached: its folder where that can be opened, else HTTP (DESIGN §4)."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from dspark_json.errors import (
+    EndpointKeyError,
+    SpoolError,
+    SpoolNotFoundError,
+    SpoolPermissionError,
+    SpoolReplacedError,
+)
+from dspark_json.spool.http import HookClient, HttpSpool
+from dspark_json.spool.reader import SpoolAccess, SpoolReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dspark_json.source.splits import Split
+
+__all__ = ["default_folder", "is_folder", "no_key_error", "open_folder", "open_split"]
+
+_log = logging.getLogger(__name__)
+_announced: set[tuple[str, str]] = set()
+
+_NOT_HERE: Final = (SpoolNotFoundError, SpoolPermissionError, SpoolReplacedError)
+
+
+def is_folder(address: str) -> bool:
+    """Whether an offset's ``endpoint`` is a folder (``.load(path)``) and not a server's address."""
+    return address.startswith("/")
+
+
+def default_folder(address: str) -> str | None:
+    """Where the server at ``address`` keeps its spool unless told otherwise; None if it is not on this machine."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    if not _is_this_machine(host):
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"/dev/shm/dspark_vllm_{port}"  # noqa: S108 - the product's documented default
+
+
+def open_folder(folder: str | None, spool_id: str | None) -> tuple[SpoolReader | None, str]:
+    """A reader for ``folder`` if it can be opened here and holds this spool (any, for None); else None and why."""
+    if folder is None:
+        return None, "the folder is not known"
+    try:
+        return SpoolReader(Path(folder), spool_id=spool_id), f"folder {folder}"
+    except _NOT_HERE as error:
+        return None, str(error)
+
+
+def no_key_error(address: str, reason: str) -> EndpointKeyError:
+    """The error for a server that can be read neither from its folder (for ``reason``) nor over HTTP without a key."""
+    return EndpointKeyError(
+        f"the spool of {address} can't be opened as a folder ({reason.rstrip('.')}), and without a key it can't be "
+        "read over HTTP",
+        remedy="Set vllm_api_key to the hook's key (DSPARK_API_KEY of the server), or run where the folder can be "
+        "opened.",
+    )
+
+
+@contextlib.contextmanager
+def open_split(split: Split, key: str | None, timeout_s: float) -> Iterator[SpoolAccess]:
+    """Access to a split's spool: the folder where it can be opened and has the range, else HTTP."""
+    if is_folder(split.endpoint):
+        yield SpoolReader(Path(split.endpoint), spool_id=split.spool_id)
+        return
+    reasons = []
+    for folder in dict.fromkeys((split.folder, default_folder(split.endpoint))):
+        reader, reason = open_folder(folder, split.spool_id)
+        if reader is not None and key is not None and (missing := _missing(reader, split)):
+            reader, reason = None, missing
+        if reader is not None:
+            _announce(split, reason)
+            yield reader
+            return
+        if folder is not None:
+            reasons.append(reason)
+    reason = "; ".join(reasons) or "the folder is not known or not on this machine"
+    if key is None:
+        raise no_key_error(split.endpoint, reason)
+    _announce(split, f"HTTP ({reason.rstrip('.')})")
+    with HookClient(split.endpoint, key, timeout_s) as client:
+        yield HttpSpool(client, split.spool_id)
+
+
+def _missing(reader: SpoolReader, split: Split) -> str:
+    """What a folder lacks of a split's range, for people; empty if nothing."""
+    try:
+        extent = reader.offsets().lanes.get(split.lane)
+    except SpoolError as error:
+        return str(error)
+    if extent is None or not extent.first <= split.start <= split.stop <= extent.next:
+        return f"the folder does not have records {split.start} to {split.stop} of lane {split.lane}"
+    return ""
+
+
+def _announce(split: Split, way: str) -> None:
+    """Say once per process and spool how it is read."""
+    if (split.spool_id, way[:4]) not in _announced:
+        _announced.add((split.spool_id, way[:4]))
+        _log.info("reading spool %s of %s from %s", split.spool_id, split.endpoint, way)
+
+
+def _is_this_machine(host: str) -> bool:
+    if host.lower() in {"localhost", socket.gethostname().lower()}:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,361 @@
+"""A spool read over HTTP, through the hook's control routes (DESIGN §2).
+
+``HookClient`` asks one server and turns its answers into values or named errors; ``HttpSpool`` is the ``SpoolAccess``
+on top of it. Redirects are not followed and proxies of the environment are not used: the key goes to the address given
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
+
+import httpx
+
+from dspark_json.errors import (
+    BeyondEndError,
+    EndpointAnswerError,
+    EndpointKeyError,
+    EndpointUnreachableError,
+    LaneNotFoundError,
+    RecordsExpiredError,
+    SpoolCorruptError,
+    SpoolReplacedError,
+)
+from dspark_json.spool.access import DEFAULT_CHUNK_BYTES, Chunk, IndexSlice, LaneExtent, SpoolOffsets
+from dspark_json.spool.layout import INDEX_ENTRY
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping
+
+__all__ = ["HookClient", "HttpSpool", "ServerIdentity"]
+
+T = TypeVar("T")
+
+HOOK_REMEDY: Final = (
+    "Start the server with `vllm serve MODEL --middleware dspark_json.JsonOutputHook`, or correct vllm_endpoint."
+)
+KEY_REMEDY: Final = "Set vllm_api_key to the hook's key (DSPARK_API_KEY of the server)."
+
+_WAITS_S: Final = (0.1, 0.4)  # between the three tries
+_INDEX_SLICE: Final = 65_536  # the most entries one answer holds
+_UNAVAILABLE: Final = frozenset({502, 503, 504})
+
+
+class _Cut(Exception):  # noqa: N818 - never leaves this module
+    """The answer did not come whole; its text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What a server says about itself: its spool, and (only to who has the key) where the folder is."""
+
+    spool_id: str
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        return str(self.headers.get("content-type", "none"))
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """The body as a JSON object, None if it is none."""
+        try:
+            document = json.loads(self.body)
+        except ValueError:
+            return None
+        return document if isinstance(document, dict) else None
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The members of the hook's error object, empty if the body is none."""
+        error = (self.document or {}).get("error")
+        return error if isinstance(error, dict) else {}
+
+
+class HookClient:
+    """Asks one server's hook. Not for use by several threads at once; close it after use."""
+
+    def __init__(self, address: str, key: str | None, timeout_s: float) -> None:
+        """``address`` is ``scheme://host[:port][/prefix]``; ``timeout_s`` bounds one answer to a control question."""
+        self.address = address
+        self.has_key = key is not None
+        self._timeout_s = timeout_s
+        headers = {"accept-encoding": "identity", "user-agent": "dspark-json"}
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
+        self._client = httpx.Client(
+            headers=headers,
+            timeout=httpx.Timeout(timeout_s),
+            verify=_certificates() if address.startswith("https:") else False,
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def identity(self, *, tries: int = 1) -> ServerIdentity:
+        """Ask who is there (``GET /health/json-schema``).
+
+        ``EndpointAnswerError`` where it is not the hook, ``EndpointUnreachableError`` where nobody answers in time.
+        """
+
+        def once() -> ServerIdentity:
+            answer = self._get("/health/json-schema", {}, deadline_s=self._timeout_s)
+            if answer.status == httpx.codes.NOT_FOUND:
+                self._refuse(answer, "no hook there")
+            document = self._json(answer)
+            spool_id, folder = document.get("spool_id"), document.get("spool")
+            if document.get("json_output_hook_enabled") is not True:
+                self._refuse(answer, "JSON, but not the hook's")
+            if not isinstance(spool_id, str):
+                raise EndpointUnreachableError(
+                    f"the hook at {self.address} has no spool open ({document.get('spool_problem', 'none yet')})",
+                    remedy="The server's log says why; without a cause there, it opens one with the first answer.",
+                )
+            return ServerIdentity(spool_id, folder if isinstance(folder, str) else None)
+
+        return self._tried(once, tries)
+
+    def offsets(self, *, tries: int = 1) -> SpoolOffsets:
+        """The extent of every lane (``GET /dspark/v1/offsets``)."""
+
+        def once() -> SpoolOffsets:
+            answer = self._get("/dspark/v1/offsets", {}, deadline_s=self._timeout_s)
+            document = self._json(answer)
+            try:
+                lanes = {
+                    lane: LaneExtent(int(extent["first"]), int(extent["next"]), int(extent["bytes"]))
+                    for lane, extent in document["lanes"].items()
+                }
+                return SpoolOffsets(str(document["spool_id"]), lanes)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                self._refuse(answer, "JSON, but not the hook's")
+
+        return self._tried(once, tries)
+
+    def lane_bytes(
+        self, spool_id: str, lane: str, route: str, query: Mapping[str, int], deadline_s: float | None = None
+    ) -> tuple[bytes, int]:
+        """One whole answer of a lane's ``records`` or ``index`` route: its bytes, the number after its last record."""
+
+        def once() -> tuple[bytes, int]:
+            answer = self._get(f"/dspark/v1/spools/{spool_id}/lanes/{lane}/{route}", query, deadline_s=deadline_s)
+            if answer.status != httpx.codes.OK:
+                self._raise_for(answer, spool_id, lane, query["from"])
+            length, following = answer.headers.get("content-length"), answer.headers.get("x-dspark-next")
+            if length is None or following is None or not following.isdecimal() or not length.isdecimal():
+                self._refuse(answer, "Content-Length or x-dspark-next is missing")
+            if len(answer.body) != int(length):
+                raise _Cut(f"{len(answer.body)} of {length} bytes came")
+            if not query["from"] < int(following) <= query["to"]:
+                self._refuse(
+                    answer, f"records {query['from']} to {query['to']} were asked for, x-dspark-next is {following}"
+                )
+            return answer.body, int(following)
+
+        return self._tried(once, 1 + len(_WAITS_S))
+
+    def _tried(self, once: Callable[[], T], tries: int) -> T:
+        for attempt in range(tries):
+            try:
+                return once()
+            except (httpx.TransportError, _Cut) as error:
+                problem = str(error) or type(error).__name__
+            if attempt < tries - 1:
+                time.sleep(_WAITS_S[min(attempt, len(_WAITS_S) - 1)])
+        raise EndpointUnreachableError(
+            f"{self.address} does not answer ({problem})" + (f", asked {tries} times" if tries > 1 else ""),
+            remedy="Check that the server runs, that the address and port are right, and that no firewall is between.",
+        )
+
+    def _get(self, path: str, query: Mapping[str, int], *, deadline_s: float | None) -> _Answer:
+        deadline = None if deadline_s is None else time.monotonic() + deadline_s
+        parts: list[bytes] = []
+        with self._client.stream("GET", self.address + path, params=dict(query)) as response:
+            for part in response.iter_raw():
+                parts.append(part)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise _Cut(f"the answer was not complete after {deadline_s:g} s")
+        answer = _Answer(response.status_code, response.headers, b"".join(parts))
+        if answer.status in _UNAVAILABLE:
+            raise _Cut(f"status {answer.status}{''.join(f', {m}' for m in [answer.error.get('message')] if m)}")
+        return answer
+
+    def _json(self, answer: _Answer) -> dict[str, Any]:
+        """The JSON object of an answer with status 200; a named error for anything else."""
+        if answer.status == httpx.codes.UNAUTHORIZED:
+            raise EndpointKeyError(
+                f"{self.address} refuses the key that was sent (status 401)"
+                if self.has_key
+                else f"{self.address} asks for a key (status 401)",
+                remedy=KEY_REMEDY,
+            )
+        if answer.status == httpx.codes.FORBIDDEN and answer.error:
+            raise EndpointKeyError(
+                f"{self.address} gives no records over HTTP (status 403): the server has no key",
+                remedy="Start the server with DSPARK_API_KEY set and give the reader the same key as vllm_api_key, "
+                "or run the reader where the spool folder can be opened.",
+            )
+        if answer.status != httpx.codes.OK:
+            self._refuse(answer, "not the hook's answer")
+        document = answer.document
+        if document is None:
+            self._refuse(answer, "not a JSON object")
+        return document
+
+    def _raise_for(self, answer: _Answer, spool_id: str, lane: str, start: int) -> NoReturn:
+        details = answer.error
+        where = f"lane {lane} of spool {spool_id} at {self.address}"
+        first, following = details.get("first"), details.get("next")
+        if answer.status == httpx.codes.NOT_FOUND and details:
+            raise LaneNotFoundError(f"{where} does not exist")
+        if answer.status == httpx.codes.GONE and isinstance(first, int):
+            raise RecordsExpiredError(f"record {start} of {where} is gone, the oldest one kept is {first}", first=first)
+        if answer.status == httpx.codes.PRECONDITION_FAILED and details:
+            raise SpoolReplacedError(f"{self.address} has another spool now, not {spool_id}")
+        if answer.status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and isinstance(following, int):
+            raise BeyondEndError(f"{where} ends before {following}, record {start} was asked for", next_seq=following)
+        if details.get("code") == SpoolCorruptError.code:
+            raise SpoolCorruptError(f"{where}: {details.get('message')}")
+        self._json(answer)
+        self._refuse(answer, "not the hook's answer")
+
+    def _refuse(self, answer: _Answer, why: str) -> NoReturn:
+        redirect = ", a redirect, which is not followed because the key must not go elsewhere"
+        shown = f"{answer.status}{redirect if httpx.codes.is_redirect(answer.status) else ''}"
+        raise EndpointAnswerError(
+            f"{self.address} does not answer as the hook does: {why} "
+            f"(status {shown}, content type {answer.content_type})",
+            remedy=HOOK_REMEDY,
+        )
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """The certificates to trust: certifi's, or ``SSL_CERT_FILE``'s and ``SSL_CERT_DIR``'s. Made once: it takes long."""
+    return httpx.create_ssl_context()
+
+
+class HttpSpool:
+    """``SpoolAccess`` to one spool over a ``HookClient`` (which the caller closes)."""
+
+    def __init__(self, client: HookClient, spool_id: str) -> None:
+        self.client = client
+        self.spool_id = spool_id
+        self._slices: dict[str, IndexSlice] = {}
+
+    def offsets(self) -> SpoolOffsets:
+        """The extent of every lane; ``SpoolReplacedError`` where the server has another spool now."""
+        found = self.client.offsets(tries=1 + len(_WAITS_S))
+        if found.spool_id != self.spool_id:
+            raise SpoolReplacedError(f"{self.client.address} has spool {found.spool_id} now, not {self.spool_id}")
+        return found
+
+    def index(self, lane: str, start: int, stop: int) -> IndexSlice:
+        """The index entries of a range; ends before ``stop`` only at the end of the lane."""
+        found = self._index(lane, start, stop)
+        while len(found) % _INDEX_SLICE == 0 and start + len(found) < stop:
+            try:
+                found = _joined(found, self._index(lane, start + len(found), stop))
+            except BeyondEndError:
+                break
+        return found
+
+    def _index(self, lane: str, start: int, stop: int) -> IndexSlice:
+        """One answer of the index route: at least one entry, at most 65,536."""
+        body, following = self.client.lane_bytes(
+            self.spool_id, lane, "index", {"from": start, "to": min(stop, start + _INDEX_SLICE)}
+        )
+        if len(body) != (following - start) * INDEX_ENTRY.size:
+            raise EndpointAnswerError(
+                f"{self.client.address} does not answer as the hook does: {len(body)} bytes of index for "
+                f"{following - start} records",
+                remedy=HOOK_REMEDY,
+            )
+        ends, appended_at, crcs = [], [], []
+        for end, moment, crc, _ in INDEX_ENTRY.iter_unpack(body):
+            ends.append(end)
+            appended_at.append(moment)
+            crcs.append(crc)
+        return IndexSlice(start, ends, appended_at, crcs)
+
+    def read(self, lane: str, start: int, stop: int, *, max_bytes: int = DEFAULT_CHUNK_BYTES) -> Chunk:
+        """Records from ``start`` on, at least one; every line is held against its CRC-32 of the index."""
+        body, following = self.client.lane_bytes(
+            self.spool_id, lane, "records", {"from": start, "to": stop, "max_bytes": max_bytes}
+        )
+        index = self._index_for(lane, start, following, stop)
+        at = start - index.first_seq
+        base = index.ends[at - 1] if at else 0
+        ends = [end - base for end in index.ends[at : at + following - start]]
+        buffer = memoryview(body)
+        if ends[-1] != len(body):
+            raise SpoolCorruptError(
+                f"records {start} to {following - 1} of lane {lane} of spool {self.spool_id} at {self.client.address} "
+                f"have {ends[-1]} bytes by the index, {len(body)} came"
+            )
+        begin = 0
+        for i, end in enumerate(ends):
+            if zlib.crc32(buffer[begin:end]) != index.crcs[at + i]:
+                raise SpoolCorruptError(
+                    f"record {start + i} of lane {lane} of spool {self.spool_id} at {self.client.address} does not "
+                    "match its checksum",
+                    remedy="If the server's folder is sound, something between changes answers: read without it.",
+                )
+            begin = end
+        return Chunk(self.spool_id, lane, start, buffer, ends, index.appended_at[at : at + following - start])
+
+    def seek_time(self, lane: str, timestamp_us: int) -> int:
+        """The first record kept with ``appended_at >= timestamp_us``, else the number the next record will get."""
+        extent = self.offsets().lanes.get(lane)
+        if extent is None:
+            raise LaneNotFoundError(f"lane {lane} of spool {self.spool_id} at {self.client.address} does not exist")
+        low, high = extent.first, extent.next
+        while low < high:
+            middle = (low + high) // 2
+            if self.index(lane, middle, middle + 1).appended_at[0] >= timestamp_us:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _index_for(self, lane: str, start: int, following: int, stop: int) -> IndexSlice:
+        """A slice that covers ``start`` to ``following``; one answer of the index serves several reads in a row."""
+        held = self._slices.get(lane)
+        if held is None or not held.first_seq <= start <= following <= held.first_seq + len(held.ends):
+            held = self._index(lane, start, stop)
+            while start + len(held.ends) < following:
+                held = _joined(held, self._index(lane, start + len(held.ends), stop))
+            self._slices[lane] = held
+        return held
+
+
+def _joined(left: IndexSlice, right: IndexSlice) -> IndexSlice:
+    base = left.ends[-1]
+    return IndexSlice(
+        left.first_seq,
+        [*left.ends, *(base + end for end in right.ends)],
+        [*left.appended_at, *right.appended_at],
+        [*left.crcs, *right.crcs],
+    )

@@ -1,0 +1,242 @@
+"""The read side of a spool folder (DESIGN §3): extents, index and records, without a lock and without a copy."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import time
+import zlib
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from dspark_json.errors import (
+    BeyondEndError,
+    LaneNotFoundError,
+    RecordsExpiredError,
+    SpoolCorruptError,
+    SpoolNotFoundError,
+    SpoolReplacedError,
+)
+from dspark_json.spool import layout
+from dspark_json.spool.access import (
+    DEFAULT_CHUNK_BYTES,
+    Chunk,
+    IndexSlice,
+    LaneExtent,
+    SpoolAccess,
+    SpoolOffsets,
+)
+from dspark_json.spool.lane_files import FilesVanishedError, LaneFiles, Segment, lane_names, list_lane, opened
+from dspark_json.spool.os_errors import reading_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["Chunk", "IndexSlice", "LaneExtent", "SpoolAccess", "SpoolOffsets", "SpoolReader"]
+
+_ATTEMPTS: Final = 50
+_EMPTY_ATTEMPTS: Final = 3
+_MAX_CHUNK_RECORDS: Final = 65_536
+
+_T = TypeVar("_T")
+
+
+class SpoolReader:
+    """Reads a spool through its folder; safe from any thread, holds nothing open between calls."""
+
+    def __init__(self, folder: Path, *, spool_id: str | None = None) -> None:
+        """Look at the spool in ``folder``.
+
+        Raises ``SpoolNotFoundError``, ``SpoolPermissionError`` or ``SpoolFormatError``; ``SpoolReplacedError`` where
+        it is not the spool ``spool_id``.
+        """
+        self.folder = folder
+        self.identity = layout.read_identity(folder)
+        if spool_id is not None and self.identity.spool_id != spool_id:
+            raise _replaced(folder, spool_id, self.identity.spool_id)
+
+    def offsets(self) -> SpoolOffsets:
+        """The extents of all lanes; lanes in which nothing was begun yet are left out."""
+        try:
+            names = lane_names(self.folder)
+        except OSError as error:
+            raise reading_failed(self.folder, error) from error
+        lanes = {}
+        for name in names:
+            try:
+                lanes[name] = self._look(name, _extent)
+            except LaneNotFoundError:
+                continue
+        self._check_identity()
+        return SpoolOffsets(self.identity.spool_id, lanes)
+
+    def index(self, lane: str, start: int, stop: int) -> IndexSlice:
+        """The index entries of the records from ``start`` to below ``stop`` (or the end of the lane).
+
+        Errors as in ``SpoolAccess``; ``SpoolCorruptError`` where an older segment is not whole.
+        """
+        return self._look(lane, lambda files: _index(files, start, _clamped(files, start, stop)))
+
+    def read(self, lane: str, start: int, stop: int, *, max_bytes: int = DEFAULT_CHUNK_BYTES) -> Chunk:
+        """At least one record of a range, its checksums verified; the buffer is the mapped file.
+
+        Ends before ``stop`` at ``max_bytes``, at the end of a segment, and after 65,536 records. Errors as in
+        ``SpoolAccess``; ``SpoolCorruptError`` names the first record that is damaged.
+        """
+
+        def read(files: LaneFiles) -> Chunk:
+            last = _clamped(files, start, stop)
+            return _chunk(self.identity.spool_id, files.holding(start), start, last, max_bytes)
+
+        return self._look(lane, read)
+
+    def seek_time(self, lane: str, timestamp_us: int) -> int:
+        """The number of the first record appended at or after a time (µs); the next number where there is none."""
+        return self._look(lane, lambda files: _seek(files, timestamp_us))
+
+    def _look(self, lane: str, use: Callable[[LaneFiles], _T]) -> _T:
+        """List a lane and use its files; again while retention takes files away between the two."""
+        if not layout.is_lane_name(lane):
+            raise _no_lane(self.folder, lane)
+        folder = layout.lane_folder(self.folder, lane)
+        empty = 0
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(0.0002 * attempt)
+            try:
+                files = list_lane(self.identity.spool_id, folder)
+                if files is None:
+                    empty += 1
+                    if empty == _EMPTY_ATTEMPTS:
+                        break
+                    continue
+                result = use(files)
+            except FilesVanishedError:
+                continue
+            except (FileNotFoundError, NotADirectoryError):
+                break
+            except OSError as error:
+                raise reading_failed(folder, error) from error
+            except (SpoolCorruptError, RecordsExpiredError, BeyondEndError):
+                self._check_identity()  # a folder made anew is not damage
+                raise
+            # The folder may have been made anew: lanes come after spool.json, so a look at it afterwards is enough.
+            self._check_identity()
+            return result
+        self._check_identity()
+        raise _no_lane(self.folder, lane)
+
+    def _check_identity(self) -> None:
+        try:
+            found = layout.read_identity(self.folder).spool_id
+        except SpoolNotFoundError:
+            raise SpoolNotFoundError(
+                f"the spool {self.identity.spool_id} in {self.folder} was removed while it was read",
+                remedy="Check that the server runs; it makes a new spool with its next record.",
+            ) from None
+        if found != self.identity.spool_id:
+            raise _replaced(self.folder, self.identity.spool_id, found)
+
+
+def _extent(files: LaneFiles) -> LaneExtent:
+    return LaneExtent(files.first, files.next, sum(segment.end for segment in files.segments))
+
+
+def _clamped(files: LaneFiles, start: int, stop: int) -> int:
+    """The end of a range within a lane; the errors of a range that is not there."""
+    lane = files.segments[0].lane
+    if stop <= start:
+        raise ValueError(f"a range of records from {start} to below {stop} is empty")
+    if start < files.first:
+        raise RecordsExpiredError(
+            f"lane {lane}: record {start} is no longer kept, the oldest one is {files.first}",
+            first=files.first,
+            remedy="Read sooner or raise DSPARK_RETENTION_MB; failOnDataLoss=false goes on with the oldest one.",
+        )
+    if start >= files.next:
+        raise BeyondEndError(
+            f"lane {lane}: record {start} is not written yet, the next one is {files.next}",
+            next_seq=files.next,
+            remedy="Ask again from the next one on.",
+        )
+    return min(stop, files.next)
+
+
+def _index(files: LaneFiles, start: int, stop: int) -> IndexSlice:
+    ends: list[int] = []
+    appended_at: list[int] = []
+    crcs: list[int] = []
+    seq = start
+    while seq < stop:
+        segment = files.holding(seq)
+        columns = segment.entries(seq, min(stop, segment.next_seq))
+        shift = (ends[-1] if ends else 0) - segment.end_before(seq)
+        ends.extend(end + shift for end in columns.ends)
+        appended_at.extend(columns.appended_at)
+        crcs.extend(columns.crcs)
+        seq += len(columns)
+    return IndexSlice(start, ends, appended_at, crcs)
+
+
+def _chunk(spool_id: str, segment: Segment, start: int, stop: int, max_bytes: int) -> Chunk:
+    stop = min(stop, segment.next_seq, start + _MAX_CHUNK_RECORDS)
+    columns = segment.entries(start, stop)
+    begin = segment.end_before(start)
+    count = max(1, bisect_right(columns.ends, begin + max_bytes))
+    ends = [end - begin for end in columns.ends[:count]]
+    buffer = _mapped(segment, start, begin, begin + ends[-1])
+    crcs = columns.crcs[:count].tolist()
+    position = 0
+    for offset, (end, crc) in enumerate(zip(ends, crcs, strict=True)):
+        if end <= position or zlib.crc32(buffer[position:end]) != crc:
+            raise segment.damage(start + offset, segment.data, "does not match its checksum")
+        position = end
+    return Chunk(spool_id, segment.lane.name, start, buffer, ends, columns.appended_at[:count].tolist())
+
+
+def _mapped(segment: Segment, seq: int, begin: int, end: int) -> memoryview:
+    """The bytes of a data file from ``begin`` to ``end``, mapped from the page that they begin in."""
+    try:
+        with opened(segment.data) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if not begin < end <= size:
+                raise segment.damage(seq, segment.data, f"has {size} bytes, and its index says {end} at least")
+            base = begin // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+            mapped = _map(descriptor, base, end - base)
+    except FilesVanishedError:
+        if segment.index.exists():  # retention removes the index first
+            raise segment.damage(seq, segment.data, "is missing") from None
+        raise
+    return memoryview(mapped)[begin - base :]
+
+
+def _map(descriptor: int, offset: int, length: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13):  # a chunk then holds no descriptor
+        return mmap.mmap(descriptor, length, access=mmap.ACCESS_READ, offset=offset, trackfd=False)
+    return mmap.mmap(descriptor, length, access=mmap.ACCESS_READ, offset=offset)
+
+
+def _seek(files: LaneFiles, timestamp_us: int) -> int:
+    for segment in files.segments:
+        if segment.next_seq == segment.first_seq:
+            continue
+        if segment.entries(segment.next_seq - 1, segment.next_seq).appended_at[0] < timestamp_us:
+            continue
+        columns = segment.entries(segment.first_seq, segment.next_seq)
+        return segment.first_seq + bisect_left(columns.appended_at, timestamp_us)
+    return files.next
+
+
+def _no_lane(folder: Path, lane: str) -> LaneNotFoundError:
+    return LaneNotFoundError(
+        f"the spool in {folder} has no lane {lane!r}", remedy="Ask for the offsets to see which lanes there are."
+    )
+
+
+def _replaced(folder: Path, wanted: str, found: str) -> SpoolReplacedError:
+    return SpoolReplacedError(
+        f"{folder} holds the spool {found}, not {wanted}",
+        remedy="The folder was made anew (the server's container restarted, or somebody removed it).",
+    )

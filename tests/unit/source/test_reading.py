@@ -1,0 +1,146 @@
+"""Reading splits where something is wrong with what they name."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from serving import elsewhere, free_port, hook, serving
+from unit.source.spools import expire, replace, write
+
+from dspark_json.errors import (
+    DataLossError,
+    EndpointKeyError,
+    EndpointUnreachableError,
+    SpoolCorruptError,
+    SpoolNotFoundError,
+)
+from dspark_json.source.reading import read_split
+from dspark_json.source.splits import Split
+from dspark_json.spool.reader import Chunk, SpoolReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KEY = "s3cret-key"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+def reading(split: Split, *, fail: bool = True, key: str | None = None) -> Iterator[Chunk]:
+    return read_split(split, key=key, timeout_s=5.0, fail_on_data_loss=fail)
+
+
+def numbers(split: Split, *, fail: bool = True, key: str | None = None) -> list[int]:
+    chunks = reading(split, fail=fail, key=key)
+    return [seq for chunk in chunks for seq in range(chunk.first_seq, chunk.next_seq)]
+
+
+def damage(folder: Path, seq: int) -> None:
+    """Flip a bit in the middle of one record."""
+    data = [p for p in sorted((folder / "lanes" / "0000").glob("*.ndjson")) if int(p.stem) <= seq][-1]
+    first = int(data.stem)
+    ends = SpoolReader(folder).index("0000", first, seq + 1).ends
+    raw = bytearray(data.read_bytes())
+    raw[ends[-1] - 10] ^= 1
+    data.write_bytes(raw)
+
+
+def lose_a_middle_segment(folder: Path) -> range:
+    stems = sorted(p.stem for p in (folder / "lanes" / "0000").glob("*.index"))
+    for suffix in (".index", ".ndjson"):
+        (folder / "lanes" / "0000" / f"{stems[1]}{suffix}").unlink()
+    return range(int(stems[1]), int(stems[2]))
+
+
+def test_a_range_is_read_whole_and_in_order(folder: Path) -> None:
+    spool_id = write(folder, 40)
+    assert numbers(Split(spool_id, "0000", 3, 37, str(folder))) == list(range(3, 37))
+
+
+def test_a_damaged_record_fails_the_read_or_is_skipped_alone(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool_id = write(folder, 40)
+    damage(folder, 11)
+    split = Split(spool_id, "0000", 0, 40, str(folder))
+    with pytest.raises(SpoolCorruptError, match="11"):
+        numbers(split)
+    with caplog.at_level(logging.WARNING):
+        assert numbers(split, fail=False) == [i for i in range(40) if i != 11]
+    assert "lost_records 1," in caplog.text
+
+
+def test_a_missing_segment_fails_the_read_or_is_skipped_alone(folder: Path) -> None:
+    spool_id = write(folder, 40)
+    gone = lose_a_middle_segment(folder)
+    split = Split(spool_id, "0000", 0, 40, str(folder))
+    with pytest.raises(SpoolCorruptError):
+        numbers(split)
+    assert numbers(split, fail=False) == [i for i in range(40) if i not in gone]
+
+
+def test_damage_up_to_the_end_of_the_split_ends_it(folder: Path) -> None:
+    spool_id = write(folder, 40)
+    damage(folder, 10)
+    damage(folder, 11)
+    assert numbers(Split(spool_id, "0000", 8, 12, str(folder)), fail=False) == [8, 9]
+
+
+def test_a_spool_replaced_after_planning_is_data_loss(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    split = Split(write(folder, 5), "0000", 0, 5, str(folder))
+    replace(folder, 9)
+    with pytest.raises(DataLossError, match="records 0 to 4"):
+        numbers(split)
+    with caplog.at_level(logging.WARNING):
+        assert numbers(split, fail=False) == []
+    assert "lost_records 5" in caplog.text
+
+
+def test_a_range_beyond_the_end_is_data_loss(folder: Path) -> None:
+    split = Split(write(folder, 5), "0000", 0, 9, str(folder))
+    with pytest.raises(DataLossError, match="records 5 to 8"):
+        numbers(split)
+    assert numbers(split, fail=False) == [0, 1, 2, 3, 4]
+
+
+def test_an_expired_range_is_skipped_up_to_what_is_kept(folder: Path) -> None:
+    split = Split(write(folder, 30), "0000", 0, 30, str(folder))
+    first = expire(folder)
+    assert numbers(split, fail=False) == list(range(first, 30))
+    assert numbers(Split(split.spool_id, "0000", 0, 3, str(folder)), fail=False) == []
+
+
+def test_a_folder_that_is_gone_is_a_named_error(folder: Path) -> None:
+    split = Split(write(folder, 5), "0000", 0, 5, str(folder))
+    shutil.rmtree(folder)
+    with pytest.raises(SpoolNotFoundError, match=str(folder)):
+        numbers(split, fail=False)
+
+
+def test_a_folder_that_goes_away_while_it_is_read_is_followed_by_http(folder: Path, tmp_path: Path) -> None:
+    spool_id = write(folder, 30)
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    with serving(elsewhere(hook(folder, KEY))) as address:
+        chunks = reading(Split(spool_id, "0000", 0, 30, address, str(copy)), key=KEY)
+        first = next(chunks)
+        shutil.rmtree(copy)
+        assert [first.next_seq, *(c.next_seq for c in chunks)][-1] == 30
+
+
+def test_without_folder_and_key_the_error_says_what_to_do(folder: Path) -> None:
+    spool_id = write(folder, 3)
+    with serving(hook(folder, KEY)) as address, pytest.raises(EndpointKeyError, match="vllm_api_key") as caught:
+        numbers(Split(spool_id, "0000", 0, 3, address, str(folder / "elsewhere")))
+    assert str(folder / "elsewhere") in str(caught.value)
+
+
+def test_a_server_that_is_gone_is_named_after_three_tries(folder: Path) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(EndpointUnreachableError, match=f"{address}.*asked 3 times"):
+        numbers(Split("id", "0000", 0, 3, address), key=KEY)

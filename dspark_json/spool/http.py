@@ -121,19 +121,29 @@ class HookClient:
         """
 
         def once() -> ServerIdentity:
-            answer = self._get("/health/json-schema", {}, deadline_s=self._timeout_s)
-            if answer.status == httpx.codes.NOT_FOUND:
-                self._refuse(answer, "no hook there")
-            document = self._json(answer)
-            spool_id, folder = document.get("spool_id"), document.get("spool")
-            if document.get("json_output_hook_enabled") is not True:
-                self._refuse(answer, "JSON, but not the hook's")
-            if not isinstance(spool_id, str):
-                raise EndpointUnreachableError(
-                    f"the hook at {self.address} has no spool open ({document.get('spool_problem', 'none yet')})",
-                    remedy="The server's log says why; without a cause there, it opens one with the first answer.",
+            _, document = self._health()
+            folder = document.get("spool")
+            return ServerIdentity(document["spool_id"], folder if isinstance(folder, str) else None)
+
+        return self._tried(once, tries)
+
+    def schemas(self, *, tries: int = 1) -> tuple[str, list[dict[str, Any]]]:
+        """The spool's id, and the registry's documents with ``count`` and ``last_used`` (``GET /health/json-schema``).
+
+        Raises as ``identity`` does, and ``EndpointKeyError`` where the key is missing.
+        """
+
+        def once() -> tuple[str, list[dict[str, Any]]]:
+            answer, document = self._health()
+            schemas = document.get("schemas")
+            if schemas is None:
+                raise EndpointKeyError(
+                    f"{self.address} tells its schemas only to who has the hook's key",
+                    remedy="Start the server with DSPARK_API_KEY set, and set vllm_api_key to the same key.",
                 )
-            return ServerIdentity(spool_id, folder if isinstance(folder, str) else None)
+            if not isinstance(schemas, list) or not all(isinstance(schema, dict) for schema in schemas):
+                self._refuse(answer, "JSON, but not the hook's")
+            return document["spool_id"], schemas
 
         return self._tried(once, tries)
 
@@ -175,6 +185,21 @@ class HookClient:
             return answer.body, int(following)
 
         return self._tried(once, 1 + len(_WAITS_S))
+
+    def _health(self) -> tuple[_Answer, dict[str, Any]]:
+        """What the hook says about itself, with the text ``spool_id``."""
+        answer = self._get("/health/json-schema", {}, deadline_s=self._timeout_s)
+        if answer.status == httpx.codes.NOT_FOUND:
+            self._refuse(answer, "no hook there")
+        document = self._json(answer)
+        if document.get("json_output_hook_enabled") is not True:
+            self._refuse(answer, "JSON, but not the hook's")
+        if not isinstance(document.get("spool_id"), str):
+            raise EndpointUnreachableError(
+                f"the hook at {self.address} has no spool open ({document.get('spool_problem', 'none yet')})",
+                remedy="The server's log says why; without a cause there, it opens one with the first answer.",
+            )
+        return answer, document
 
     def _tried(self, once: Callable[[], T], tries: int) -> T:
         for attempt in range(tries):
@@ -268,9 +293,18 @@ class HttpSpool:
     def offsets(self) -> SpoolOffsets:
         """The extent of every lane; ``SpoolReplacedError`` where the server has another spool now."""
         found = self.client.offsets(tries=1 + len(_WAITS_S))
-        if found.spool_id != self.spool_id:
-            raise SpoolReplacedError(f"{self.client.address} has spool {found.spool_id} now, not {self.spool_id}")
+        self._check_identity(found.spool_id)
         return found
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """The documents of the schema registry, see ``SpoolAccess``; ``EndpointKeyError`` without the key."""
+        spool_id, found = self.client.schemas(tries=1 + len(_WAITS_S))
+        self._check_identity(spool_id)
+        return found
+
+    def _check_identity(self, found: str) -> None:
+        if found != self.spool_id:
+            raise SpoolReplacedError(f"{self.client.address} has spool {found} now, not {self.spool_id}")
 
     def index(self, lane: str, start: int, stop: int) -> IndexSlice:
         """The index entries of a range; ends before ``stop`` only at the end of the lane."""

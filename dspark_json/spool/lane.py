@@ -105,7 +105,7 @@ def take_lane(spool: Path, boot_id: str) -> tuple[HeldLane, LaneState | None]:
             continue
         try:
             state, writable = held.recover(boot_id)
-        except SpoolFormatError as error:
+        except (SpoolFormatError, IsADirectoryError) as error:
             _LOGGER.warning("DSpark JSON: lane %s is left alone: %s", held.folder, error)
             held.release()
             continue

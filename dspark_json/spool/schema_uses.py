@@ -1,23 +1,34 @@
-"""How often each registered schema was asked for, and when last; kept in a lane's ``stats.json`` beside the counters."""
+"""How often each registered schema was asked for, and when last; kept in ``stats.json`` beside a lane's counters."""
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from dspark_json.spool import layout
+from dspark_json.spool.lane_files import lane_names
+from dspark_json.spool.stats import STATS_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from dspark_json.spool.schemas import StoredSchema
 
 SCHEMAS_MEMBER: Final = "schemas"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaUse:
-    """``count`` requests asked for a schema, the last of them at ``last_used`` (µs since the epoch)."""
+    """``count`` requests asked for a schema, the last of them at ``last_used`` (µs since the epoch; 0: none did)."""
 
     count: int
     last_used: int
+
+
+_NEVER: Final = SchemaUse(0, 0)
 
 
 class SchemaUses:
@@ -30,30 +41,31 @@ class SchemaUses:
     def add(self, hash: str, at_us: int) -> None:  # noqa: A002 - the field's name
         """One more request asked for the schema."""
         with self._lock:
-            old = self._uses.get(hash)
-            self._uses[hash] = (
-                SchemaUse(1, at_us) if old is None else SchemaUse(old.count + 1, max(old.last_used, at_us))
-            )
+            old = self._uses.get(hash, _NEVER)
+            self._uses[hash] = SchemaUse(old.count + 1, max(old.last_used, at_us))
 
     def snapshot(self) -> dict[str, SchemaUse]:
         """All uses at one moment."""
         with self._lock:
             return dict(self._uses)
 
+    def to_member(self) -> dict[str, dict[str, int]]:
+        """The uses as ``stats.json`` has them: ``{"<hash>": {"count": 3, "last_used": 1795970578000000}}``."""
+        return {key: {"count": use.count, "last_used": use.last_used} for key, use in self.snapshot().items()}
 
-def to_member(uses: Mapping[str, SchemaUse]) -> dict[str, dict[str, int]]:
-    """The uses as a member of ``stats.json``: ``{"<hash>": {"count": 3, "last_used": 1795970578000000}}``."""
-    return {key: {"count": use.count, "last_used": use.last_used} for key, use in uses.items()}
+
+def load_schema_uses(lane: Path) -> SchemaUses:
+    """The uses that a lane's earlier writers left; what is missing or broken counts as none."""
+    return SchemaUses(_read(lane))
 
 
-def from_member(member: object) -> dict[str, SchemaUse]:
-    """The uses that such a member tells of; what is broken in it counts as never used."""
-    found = {}
-    for key, use in member.items() if isinstance(member, dict) else ():
-        numbers = [use.get(name) for name in ("count", "last_used")] if isinstance(use, dict) else []
-        if [type(number) for number in numbers] == [int, int]:
-            found[key] = SchemaUse(*numbers)
-    return found
+def sum_schema_uses(spool: Path, *, but: str | None = None) -> dict[str, SchemaUse]:
+    """The uses over all lanes of a spool (``but``: without this one), those without a writer too."""
+    try:
+        names = lane_names(spool)
+    except OSError:
+        return {}
+    return summed(_read(layout.lane_folder(spool, name)) for name in names if name != but)
 
 
 def summed(parts: Iterable[Mapping[str, SchemaUse]]) -> dict[str, SchemaUse]:
@@ -61,6 +73,29 @@ def summed(parts: Iterable[Mapping[str, SchemaUse]]) -> dict[str, SchemaUse]:
     total: dict[str, SchemaUse] = {}
     for part in parts:
         for key, use in part.items():
-            old = total.get(key, SchemaUse(0, 0))
+            old = total.get(key, _NEVER)
             total[key] = SchemaUse(old.count + use.count, max(old.last_used, use.last_used))
     return total
+
+
+def documents_with_uses(stored: Iterable[StoredSchema], uses: Mapping[str, SchemaUse]) -> list[dict[str, Any]]:
+    """The documents of the registry, each with its ``hash``, ``count`` and ``last_used``."""
+    found = []
+    for schema in stored:
+        use = uses.get(schema.hash, _NEVER)
+        found.append({**schema.document, "hash": schema.hash, "count": use.count, "last_used": use.last_used})
+    return found
+
+
+def _read(lane: Path) -> dict[str, SchemaUse]:
+    try:
+        members = json.loads((lane / STATS_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    schemas = members.get(SCHEMAS_MEMBER) if isinstance(members, dict) else None
+    found = {}
+    for key, use in schemas.items() if isinstance(schemas, dict) else ():
+        count, last_used = (use.get("count"), use.get("last_used")) if isinstance(use, dict) else (None, None)
+        if isinstance(count, int) and isinstance(last_used, int):
+            found[key] = SchemaUse(count, last_used)
+    return found

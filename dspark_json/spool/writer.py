@@ -278,7 +278,7 @@ class LaneWriter:
             while fresh:
                 fresh[0].publish()
                 self._continue_with(fresh.pop(0))
-        except OSError:
+        except BaseException:
             for unpublished in reversed(fresh):
                 unpublished.discard()
             self._undo()

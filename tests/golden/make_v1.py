@@ -1,7 +1,7 @@
 """Make the golden files of format 1 by hand: from the text of the design, never from the code they test.
 
-Run as ``python tests/golden/make_v1.py FOLDER``. Only the standard library, literal values, and ``answers.ndjson`` beside
-this file (answers that a vLLM server gave, one a line) go in, so the bytes are the same for ever.
+Run as ``python tests/golden/make_v1.py FOLDER``. Only the standard library, literal values, and ``answers.ndjson``
+beside this file (answers that a vLLM server gave, one a line) go in, so the bytes are the same for ever.
 """
 
 from __future__ import annotations

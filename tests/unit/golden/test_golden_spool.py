@@ -16,6 +16,7 @@ from spool_support import Clock, settings
 
 from dspark_json.errors import (
     BeyondEndError,
+    DSparkJsonError,
     LaneNotFoundError,
     RecordsExpiredError,
     SpoolReplacedError,
@@ -128,7 +129,12 @@ def test_a_reader_gives_what_the_golden_http_answers_say(path: Path) -> None:
         assert golden["headers"]["content-length"] == str(len(answer))
         assert answer == body
         return
-    classes = {404: LaneNotFoundError, 410: RecordsExpiredError, 412: SpoolReplacedError, 416: BeyondEndError}
+    classes: dict[int, type[DSparkJsonError]] = {
+        404: LaneNotFoundError,
+        410: RecordsExpiredError,
+        412: SpoolReplacedError,
+        416: BeyondEndError,
+    }
     said = json.loads(body)["error"]
     with pytest.raises(classes[golden["status"]]) as caught:
         ask()

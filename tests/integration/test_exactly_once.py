@@ -1,0 +1,213 @@
+"""Exactly once into Delta while Spark and the server are killed and restarted."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pyarrow.parquet
+import pytest
+
+from dspark_json.replay.process import RunningServer
+from dspark_json.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = 4
+
+
+class Clients:
+    """Clients that ask without a pause, half of them streaming, and note each answer that they received completely."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.complete: list[str] = []
+        self._threads = [threading.Thread(target=self._ask, args=(n % 2 == 0,)) for n in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, stream: bool) -> None:
+        request = {"model": "tiny", "messages": [{"role": "user", "content": "one order"}], "stream": stream}
+        with httpx.Client(timeout=20, trust_env=False) as client:
+            while not self._stop.is_set():
+                try:
+                    answer = self._stream(client, request) if stream else self._whole(client, request)
+                except httpx.HTTPError:
+                    time.sleep(0.05)  # the server was killed; what was not received completely does not count
+                    continue
+                if answer is not None:
+                    with self._lock:
+                        self.complete.append(answer)
+                time.sleep(0.1)
+
+    def _whole(self, client: httpx.Client, request: dict[str, object]) -> str | None:
+        response = client.post(f"{self._address}/v1/chat/completions", json=request)
+        return str(response.json()["id"]) if response.status_code == 200 else None
+
+    def _stream(self, client: httpx.Client, request: dict[str, object]) -> str | None:
+        answer = None
+        with client.stream("POST", f"{self._address}/v1/chat/completions", json=request) as response:
+            for line in response.iter_lines():
+                if line == "data: [DONE]":
+                    return answer
+                if line.startswith("data: "):
+                    answer = str(json.loads(line[6:])["id"])
+        return None
+
+
+class Job:
+    """The streaming job in a process group of its own, so that SIGKILL takes the JVM and its Python workers too."""
+
+    def __init__(self, folder: Path, address: str, *options: str) -> None:
+        self.table = folder / "table"
+        self.checkpoint = folder / "checkpoint"
+        self._log = folder / "job.log"
+        command = [sys.executable, str(Path(__file__).with_name("stream_job.py")), "--endpoint", address]
+        command += ["--table", str(self.table), "--checkpoint", str(self.checkpoint), "--ivy", str(ROOT / "build/ivy")]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, *options],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "DSPARK_API_KEY": "k"},
+                start_new_session=True,
+            )
+
+    def newest(self, kind: str) -> int:
+        """The newest batch in the checkpoint's ``offsets`` or ``commits``; -1 where there is none."""
+        return max((int(p.name) for p in self.checkpoint.glob(f"{kind}/*") if p.name.isdigit()), default=-1)
+
+    def versions(self) -> int:
+        """How many commits the table has."""
+        return len(list(self.table.glob("_delta_log/*.json")))
+
+    def kill_when(self, moment: Callable[[], bool]) -> None:
+        """SIGKILL everything at the moment wanted."""
+        deadline = time.monotonic() + 120
+        while not moment():
+            assert self.process.poll() is None, self.tail()
+            assert time.monotonic() < deadline, self.tail()
+            time.sleep(0.001)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def finish(self) -> None:
+        """Wait until it ends by itself, without an error."""
+        assert self.process.wait(180) == 0, self.tail()
+
+    def tail(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+
+def rows_of(table: Path) -> list[tuple[str, str, int, str]]:
+    """(spool_id, lane, seq, id) of the rows in the table's current version."""
+    live: dict[str, None] = {}
+    for version in sorted(table.glob("_delta_log/*.json")):
+        for line in version.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                live[action["add"]["path"]] = None
+            if "remove" in action:
+                live.pop(action["remove"]["path"], None)
+    rows = []
+    for path in live:
+        part = pyarrow.parquet.read_table(table / path, columns=["spool_id", "lane", "seq", "id"])
+        rows.extend((row["spool_id"], row["lane"], row["seq"], row["id"]) for row in part.to_pylist())
+    return rows
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_every_answer_lands_once_though_spark_and_the_server_are_killed(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    settings = {"DSPARK_SPOOL": str(spool), "DSPARK_DURABILITY": "write", "DSPARK_API_KEY": "k"}
+    server = RunningServer(arguments=["--speed", "5"], settings=settings, log=tmp_path / "server.log")
+    port = server.address.rsplit(":", 1)[1]
+    clients = Clients(server.address)
+    try:
+        # In mid-batch: the offsets of a batch are logged, its commit is not, and the table does not have it yet.
+        job = Job(tmp_path, server.address)
+        seen = {"versions": 0}
+
+        def in_mid_batch() -> bool:
+            running = job.newest("offsets") > max(job.newest("commits"), 0)
+            seen["versions"] = job.versions()
+            return running and seen["versions"] == job.newest("offsets")
+
+        job.kill_when(in_mid_batch)
+        assert job.newest("offsets") > job.newest("commits")
+
+        server.kill()
+        time.sleep(0.3)
+        server = RunningServer(
+            arguments=["--speed", "5", "--port", port], settings=settings, log=tmp_path / "server.log"
+        )
+
+        # Between the offset log and the commit log, with the batch already in the table: its rows must not come twice.
+        job = Job(tmp_path, server.address)
+        behind = job.newest("commits")
+
+        def in_table_but_not_committed() -> bool:
+            newest = job.newest("offsets")
+            return newest > max(job.newest("commits"), behind + 1) and job.versions() > newest
+
+        job.kill_when(in_table_but_not_committed)
+        pending = job.newest("offsets")
+        if job.newest("commits") == pending:  # the kill came a moment late: put the log back to that moment
+            (job.checkpoint / "commits" / str(pending)).unlink()
+            (job.checkpoint / "commits" / f".{pending}.crc").unlink(missing_ok=True)
+
+        # The server is killed under a running query, too.
+        job = Job(tmp_path, server.address)
+        resumed_at = job.newest("commits")
+        deadline = time.monotonic() + 120
+        while job.newest("commits") < resumed_at + 2:
+            assert job.process.poll() is None, job.tail()
+            assert time.monotonic() < deadline, job.tail()
+            time.sleep(0.05)
+        server.kill()
+        server = RunningServer(
+            arguments=["--speed", "5", "--port", port], settings=settings, log=tmp_path / "server.log"
+        )
+        time.sleep(1)
+        committed = job.newest("commits")
+        job.kill_when(lambda: job.newest("commits") > committed)
+    finally:
+        clients.stop()
+        server.stop()
+
+    # The folder alone is enough to finish, but the address must answer at a fresh start: so start the server again.
+    with RunningServer(arguments=["--port", port], settings=settings, log=tmp_path / "server.log") as server:
+        Job(tmp_path, server.address, "--drain").finish()
+
+    rows = rows_of(tmp_path / "table")
+    offsets = SpoolReader(spool).offsets()
+    written = {
+        (offsets.spool_id, lane, seq)
+        for lane, extent in offsets.lanes.items()
+        for seq in range(extent.first, extent.next)
+    }
+    keys = collections.Counter(row[:3] for row in rows)
+    ids = collections.Counter(row[3] for row in rows if row[3] is not None)
+    assert [key for key, count in keys.items() if count > 1] == []
+    assert set(keys) == written
+    assert len(clients.complete) > 100
+    assert [answer for answer in clients.complete if ids[answer] != 1] == []

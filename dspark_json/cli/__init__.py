@@ -1,0 +1,1 @@
+"""The ``dspark-json`` command; one module (or folder) a subcommand."""

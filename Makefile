@@ -1,0 +1,65 @@
+# Everything is kept in .venv/ and build/. Another interpreter: make test PYTHON=python3.13
+PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; do \
+  $$python -c "import sys; sys.exit(sys.version_info < (3, 11))" 2> /dev/null && echo $$python && break; done),python3)
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build
+READY := $(VENV)/.ready
+
+# What tools would otherwise leave in the source tree.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BUILD)/pycache
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(BUILD)/hypothesis
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench soak docs clean java
+.DELETE_ON_ERROR:
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: java $(READY) ## Show the whole path: requests, records, rows in a Delta table (Java 17)
+	@$(BIN)/dspark-json demo
+
+test: java $(READY) ## Run all tests (Java 17)
+	@$(BIN)/pytest
+
+lint: $(READY) ## Check style and types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+format: $(READY) ## Put the code into its format
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+bench: $(READY) ## Measure what the hook costs
+	@$(BIN)/dspark-json bench capture
+
+soak: $(READY) ## Watch the memory of a server with the hook over 100,000 answers
+	@$(BIN)/dspark-json bench capture --memory 100000
+
+docs: $(READY) ## Write docs/options.md and docs/errors.md from their tables
+	@$(BIN)/python scripts/make_docs.py
+
+clean: ## Remove .venv/ and build/
+	@rm -rf $(VENV) $(BUILD)
+
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	found=$$("$$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
+	if [ -z "$$found" ]; then \
+	  echo "make: Java is missing: install a JDK 17 (Debian, Ubuntu: apt install openjdk-17-jre-headless) or set JAVA_HOME" >&2; exit 1; \
+	elif [ "$$found" -lt 17 ]; then \
+	  echo "make: $$java is Java $$found, 17 or newer is needed: install a JDK 17 or set JAVA_HOME" >&2; exit 1; \
+	fi
+
+$(READY): pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is $$("$(PYTHON)" -V 2>&1 | head -n 1): say make PYTHON=python3.12 or the like" >&2; exit 1; }
+	@mkdir -p $(BUILD)
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV) > $(BUILD)/venv.log 2>&1 || { rm -rf $(VENV); \
+	  echo "make: $(PYTHON) can't make a virtual environment (Debian, Ubuntu: apt install python3-venv); see $(BUILD)/venv.log" >&2; exit 1; }
+	@echo "Installing into $(VENV) (the first time this takes some minutes) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' > $(BUILD)/pip.log 2>&1 || { \
+	  echo "make: the packages could not be installed (no network?): $$(grep -m 1 '^ERROR' $(BUILD)/pip.log); see $(BUILD)/pip.log" >&2; exit 1; }
+	@touch $(READY)

@@ -1,0 +1,1 @@
+"""``dspark-json bench``: measurements of this product on this machine."""

@@ -1,0 +1,100 @@
+"""A running ``BurstApp`` server, its CPU time, its memory, and how many records its hook has written."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from dspark_json.cli.bench.load import Load, Yield, run_load
+from dspark_json.cli.bench.server import CPU_PATH
+from dspark_json.errors import DSparkJsonError, SpoolNotFoundError
+from dspark_json.replay.process import RunningServer
+from dspark_json.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where the hook's spool is by default
+_DRAIN_SEC: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a load took of the server (CPU of all threads in µs) and what came; answers without a record are counted."""
+
+    cpu_us: float
+    unrecorded: int
+    got: Yield
+
+    @property
+    def cpu_us_per_answer(self) -> float:
+        """CPU of the server process per answer."""
+        return self.cpu_us / self.got.answers
+
+    @property
+    def answers_per_second(self) -> float:
+        """Throughput."""
+        return self.got.answers / self.got.seconds
+
+
+class BenchServer:
+    """A server to measure, with the hook (and then its spool folder) or without."""
+
+    def __init__(self, running: RunningServer, spool: Path | None) -> None:
+        self._running = running
+        self._spool = spool
+        parts = urlsplit(running.address)
+        self.host, self.port = str(parts.hostname), int(str(parts.port))
+
+    def measure(self, load: Load) -> Spent:
+        """Run a load and tell what it took; the hook's own lag is waited for and counted."""
+        cpu, records = self._cpu_ns(), self._records()
+        got = run_load(load)
+        if got.failures or not got.answers:
+            raise DSparkJsonError(f"{got.failures} answers of the measured server were not as expected")
+        unrecorded = 0 if self._spool is None else got.answers - (self._drained(records + got.answers) - records)
+        return Spent((self._cpu_ns() - cpu) / 1000, unrecorded, got)
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the server process."""
+        status = Path(f"/proc/{self._running.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
+
+    def _cpu_ns(self) -> int:
+        answer = httpx.get(f"{self._running.address}{CPU_PATH}", trust_env=False)
+        return int(answer.json()["cpu_ns"])
+
+    def _records(self) -> int:
+        if self._spool is None:
+            return 0
+        try:
+            return sum(extent.next for extent in SpoolReader(self._spool).offsets().lanes.values())
+        except SpoolNotFoundError as error:
+            raise DSparkJsonError("the hook of the measured server is off", remedy="See its log.") from error
+
+    def _drained(self, expected: int) -> int:
+        deadline = time.monotonic() + _DRAIN_SEC
+        while (records := self._records()) < expected and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return records
+
+
+@contextlib.contextmanager
+def bench_server(*, hook: bool, durability: str = "async") -> Iterator[BenchServer]:
+    """Start a server to measure; its spool is in shared memory where there is any, and is removed."""
+    place = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="dspark-bench-", dir=place, ignore_cleanup_errors=True) as folder:
+        spool = Path(folder, "spool") if hook else None
+        settings = {} if spool is None else {"DSPARK_SPOOL": str(spool), "DSPARK_DURABILITY": durability}
+        arguments = () if hook else ("--no-hook",)
+        with RunningServer(
+            "dspark_json.cli.bench.server", arguments, settings=settings, log=Path(folder, "server.log")
+        ) as running:
+            yield BenchServer(running, spool)

@@ -1,0 +1,93 @@
+"""What a demo shows: a progress bar, a sample of the table, where things lie."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from dspark_json.cli.demo.folder import DemoFolder
+    from dspark_json.cli.demo.verdict import Verdict
+
+_CONTENT_CHARACTERS: Final = 60
+_WIDTH: Final = 120  # where there is no terminal to ask
+_QUERY: Final = """\
+  from delta import configure_spark_with_delta_pip
+  from pyspark.sql import SparkSession
+  builder = SparkSession.builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
+      "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+  spark = configure_spark_with_delta_pip(builder).getOrCreate()
+  spark.read.format("delta").load("{table}").selectExpr("id", "created", "usage.total_tokens").show()"""
+
+Report = Callable[[int, int], None]
+"""Told how many answers have come and how many rows are in the table."""
+
+
+class Screen:
+    """Speaks to people on standard output, or on standard error where that is kept for JSON."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        # A descriptor of its own: the process's are pointed elsewhere while Spark starts.
+        file = os.fdopen(os.dup(2 if stderr else 1), "w", encoding="utf-8")
+        self._console = Console(file=file, highlight=False, width=None if file.isatty() else _WIDTH)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._console.file.close()
+
+    def say(self, text: str) -> None:
+        """Print a line as it is."""
+        self._console.print(escape(text), soft_wrap=True)
+
+    @contextlib.contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """Show that something takes time."""
+        if not self._console.is_terminal:
+            self.say(f"{text} …")
+            yield
+            return
+        with self._console.status(escape(f"{text} …")):
+            yield
+        self.say(f"{text}: done")
+
+    @contextlib.contextmanager
+    def progress(self, requests: int) -> Iterator[Report]:
+        """Two bars, answers and rows; yields what to call with the numbers so far."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=self._console) as bars:
+            answers = bars.add_task("answers received ", total=requests)
+            rows = bars.add_task("rows in the table", total=requests)
+
+            def report(received: int, written: int) -> None:
+                bars.update(answers, completed=received)
+                bars.update(rows, completed=written)
+
+            yield report
+
+    def sample(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Show rows of id, created, content, tokens."""
+        table = Table(title="the newest rows", title_justify="left")
+        table.add_column("id", no_wrap=True)
+        table.add_column("created", no_wrap=True)
+        table.add_column("content", no_wrap=True, overflow="ellipsis")
+        table.add_column("tokens", justify="right", no_wrap=True, min_width=6)
+        for answer_id, created, content, tokens in rows:
+            text = content if len(content) <= _CONTENT_CHARACTERS else content[: _CONTENT_CHARACTERS - 1] + "…"
+            shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+            table.add_row(str(answer_id), str(created), escape(shown), str(tokens))
+        self._console.print(table)
+
+    def closing(self, verdict: Verdict, folder: DemoFolder) -> None:
+        """Say where the table lies, how to query it, and the counts."""
+        self.say(f"The table:   {folder.table}")
+        self.say(f"The records: {folder.spool}  (dspark-json tail {folder.spool})")
+        self.say("Query it in Python, where delta-spark is installed:")
+        self.say(_QUERY.format(table=folder.table))
+        self.say(("OK: " if verdict.agrees else "THE COUNTS DON'T AGREE: ") + verdict.sentence())

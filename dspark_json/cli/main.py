@@ -1,0 +1,72 @@
+"""``dspark-json``: finds the subcommand, and turns every error a user can meet into one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from dspark_json import __version__
+from dspark_json.cli import tail
+from dspark_json.cli.bench import command as bench
+from dspark_json.cli.demo import command as demo
+from dspark_json.errors import DSparkJsonError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# These modules import nothing heavy until they run: `dspark-json --help` is fast and needs neither Spark nor Java.
+_COMMANDS: Final = (("demo", demo), ("tail", tail), ("bench", bench))
+
+EXIT_ERROR: Final = 2
+EXIT_INTERRUPTED: Final = 130
+EXIT_PIPE_CLOSED: Final = 141
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of all subcommands."""
+    top = argparse.ArgumentParser(
+        prog="dspark-json",
+        description="Every JSON answer of a vLLM server, as a typed row of a Spark stream, once.",
+        epilog="Example: dspark-json tail http://localhost:8000 --follow",
+    )
+    top.add_argument("--version", action="version", version=f"dspark-json {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module in _COMMANDS:
+        sub = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.DESCRIPTION,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status.
+
+    0 done; 1 the command's own verdict is "no" (counts of a demo that don't agree); 2 an error, told in one line on
+    standard error; 130 interrupted by Ctrl-C; 141 whoever read the output has gone.
+    """
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except DSparkJsonError as error:
+        print("dspark-json:", " ".join(str(error).split()), file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered must not be flushed into the closed pipe when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

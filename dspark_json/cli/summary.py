@@ -1,0 +1,71 @@
+"""One line of text that says what a record holds."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from dspark_json.cli.records import StoredRecord
+
+_CONTENT_CHARACTERS: Final = 80
+
+
+def summary(record: StoredRecord) -> str:
+    """Time, lane and number, status, model, finish reasons, tokens, and the beginning of the content.
+
+    Safe for a terminal: what came from outside is shown with its control characters escaped.
+    """
+    time = dt.datetime.fromtimestamp(record.appended_at / 1_000_000).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    head = f"{time} {record.lane}:{record.seq}"
+    try:
+        answer = orjson.loads(record.line)
+    except orjson.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict):
+        text = record.line.decode(errors="replace").rstrip("\n")
+        return _printable(f"{head} ??? {text[:_CONTENT_CHARACTERS]}")
+    about = _mapping(answer.get("_dspark"))
+    choices = [choice for choice in _sequence(answer.get("choices")) if isinstance(choice, dict)]
+    reasons = ",".join(str(choice.get("finish_reason") or "-") for choice in choices) or "-"
+    usage = _mapping(answer.get("usage"))
+    tokens = usage.get("total_tokens")
+    parts = [
+        head,
+        str(about.get("status") or "-"),
+        str(answer.get("model") or about.get("model") or "-"),
+        reasons,
+        f"{'-' if tokens is None else tokens} tokens",
+        " | ".join(_content(choice) for choice in choices) or _failure(answer, about),
+    ]
+    if about.get("completed") is False:
+        parts.insert(2, "unfinished")
+    return _printable(" ".join(parts))
+
+
+def _content(choice: dict[str, Any]) -> str:
+    message = _mapping(choice.get("message"))
+    text = message.get("content") or choice.get("text")
+    if not isinstance(text, str) or not text:
+        calls = [_mapping(_mapping(call).get("function")) for call in _sequence(message.get("tool_calls"))]
+        text = ", ".join(f"{call.get('name')}({call.get('arguments')})" for call in calls) or "(no content)"
+    return text if len(text) <= _CONTENT_CHARACTERS else text[: _CONTENT_CHARACTERS - 1] + "…"
+
+
+def _failure(answer: dict[str, Any], about: dict[str, Any]) -> str:
+    error = _mapping(answer.get("error") or about.get("error"))
+    return f"error: {error['message']}" if error.get("message") else "(no choices)"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _sequence(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,155 @@
+"""``dspark-json tail``: print the records of a spool, straight from its folder or over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dspark_json.cli.records import StoredRecord
+    from dspark_json.spool.reader import LaneExtent, SpoolAccess
+
+SUMMARY: Final = "print the records of a spool or server"
+DESCRIPTION: Final = (
+    "Print the records of a spool (a folder) or of a server with the hook: one line a record, oldest first."
+)
+EXAMPLES: Final = """\
+examples:
+  dspark-json tail /dev/shm/dspark_vllm_8000
+  dspark-json tail http://localhost:8000 --follow --from latest
+  dspark-json tail http://gpu7:8000 --key-file key.txt --json | jq .choices[0].message.content
+
+A server on another machine wants the hook's key (DSPARK_API_KEY of the server), from --key-file or from the
+environment's DSPARK_API_KEY.
+"""
+
+_POLL_SEC: Final = 0.25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``tail``."""
+    parser.add_argument("target", metavar="SPOOL|ENDPOINT", help="a spool folder, or a server's address (http://…)")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on printing records as they are written")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=_start,
+        default="earliest",
+        metavar="earliest|latest|N",
+        help="where to begin: the oldest record (default), after the newest, or record number N of each lane",
+    )
+    parser.add_argument("--lane", metavar="L", help='only this lane ("0000" or 0)')
+    parser.add_argument("--json", action="store_true", help="print each record as it is stored: one JSON object a line")
+    parser.add_argument("--key-file", type=Path, metavar="F", help="a file whose first line is the hook's key")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is there, and with ``--follow`` what comes."""
+    from dspark_json.cli.access import open_access
+
+    with open_access(options.target, options.key_file) as access:
+        tail = _Tail(access, options.start, None if options.lane is None else _lane(options.lane), options.json)
+        tail.print_new()
+        while options.follow:
+            time.sleep(_POLL_SEC)
+            tail.print_new(patient=True)
+    return 0
+
+
+class _Tail:
+    """How far each lane has been printed."""
+
+    def __init__(self, access: SpoolAccess, start: str | int, lane: str | None, as_json: bool) -> None:
+        self._access = access
+        self._start = start
+        self._lane = lane
+        self._as_json = as_json
+        self._next: dict[str, int] | None = None
+        self._silent = False
+
+    def print_new(self, *, patient: bool = False) -> None:
+        """Print what was written since the last call; a ``patient`` call lets a server be away for a while."""
+        from dspark_json.cli.records import stored_records
+        from dspark_json.errors import EndpointUnreachableError
+
+        try:
+            lanes = self._lanes()
+            first_look = self._next is None
+            done = self._next = self._next or {}
+            for name, extent in lanes.items():
+                # A lane that appears later is new: all of it is printed.
+                done.setdefault(name, self._first(name, extent) if first_look else extent.first)
+            for record in stored_records(
+                self._access, {name: (done[name], extent.next) for name, extent in lanes.items()}, _tell_lost
+            ):
+                self._print(record)
+                done[record.lane] = record.seq + 1
+            for name, extent in lanes.items():
+                done[name] = max(done[name], extent.next)
+            sys.stdout.flush()
+            self._silent = False
+        except EndpointUnreachableError as error:
+            if not patient:
+                raise
+            if not self._silent:
+                _note(f"{error.message}; waiting for it")
+            self._silent = True
+
+    def _lanes(self) -> Mapping[str, LaneExtent]:
+        from dspark_json.errors import LaneNotFoundError
+
+        lanes = self._access.offsets().lanes
+        if self._lane is None:
+            return lanes
+        if self._lane not in lanes:
+            known = ", ".join(sorted(lanes)) or "none yet"
+            raise LaneNotFoundError(f'the spool has no lane "{self._lane}"', remedy=f"Its lanes: {known}.")
+        return {self._lane: lanes[self._lane]}
+
+    def _first(self, lane: str, extent: LaneExtent) -> int:
+        if self._start == "earliest":
+            return extent.first
+        if self._start == "latest":
+            return extent.next
+        assert isinstance(self._start, int)
+        if self._start < extent.first:
+            _tell_lost(lane, self._start, extent.first)
+        return max(self._start, extent.first)
+
+    def _print(self, record: StoredRecord) -> None:
+        from dspark_json.cli.summary import summary
+
+        line = record.line if self._as_json else summary(record).encode(errors="replace") + b"\n"
+        sys.stdout.buffer.write(line)
+
+
+def _start(text: str) -> str | int:
+    if text in {"earliest", "latest"}:
+        return text
+    if re.fullmatch(r"\d{1,19}", text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f'"{text}" is neither "earliest" nor "latest" nor a record number')
+
+
+def _lane(text: str) -> str:
+    from dspark_json.errors import LaneNotFoundError
+    from dspark_json.spool.layout import is_lane_name, lane_name
+
+    name = lane_name(int(text)) if re.fullmatch(r"\d{1,4}", text) else text
+    if not is_lane_name(name):
+        raise LaneNotFoundError(f'"{text}" is not the name of a lane', remedy='Lanes are "0000", "0001" and so on.')
+    return name
+
+
+def _tell_lost(lane: str, first: int, stop: int) -> None:
+    _note(f"records {first} to {stop - 1} of lane {lane} are no longer kept; going on at {stop}")
+
+
+def _note(text: str) -> None:
+    print(f"dspark-json: {text}", file=sys.stderr)

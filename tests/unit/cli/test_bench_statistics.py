@@ -1,0 +1,45 @@
+"""Estimates with their confidence intervals."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dspark_json.cli.bench.server import STREAM_EVENTS, burst_body, burst_events
+from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds, slope
+
+
+def test_the_median_lies_in_its_interval() -> None:
+    estimate = median_over_rounds([1.0, 5.0, 2.0, 4.0, 3.0])
+    assert estimate.value == 3.0
+    assert 1.0 <= estimate.low <= 3.0 <= estimate.high <= 5.0
+
+
+def test_one_round_has_no_spread() -> None:
+    estimate = median_over_rounds([7.0])
+    assert (estimate.low, estimate.value, estimate.high) == (7.0, 7.0, 7.0)
+
+
+@pytest.mark.parametrize("quantile", [0.5, 0.99])
+def test_a_shift_of_the_whole_sample_is_found(quantile: float) -> None:
+    source = random.Random(3)
+    rounds = []
+    for _ in range(5):
+        without = sorted(source.expovariate(1.0) for _ in range(2000))
+        rounds.append((sorted(value + 2.0 for value in without), without))
+    estimate = added_quantile(rounds, quantile)
+    assert estimate.value == pytest.approx(2.0)
+    assert estimate.low < 2.0 < estimate.high
+    assert estimate.high - estimate.low < 1.5
+
+
+def test_the_slope_is_that_of_the_line() -> None:
+    assert slope([(0, 1), (10, 21), (20, 41)]) == pytest.approx(2.0)
+
+
+def test_the_measured_answers_have_the_size_they_are_said_to_have() -> None:
+    assert len(burst_body()) == 1500
+    events = burst_events()
+    assert len(events) == STREAM_EVENTS
+    assert 200 < sum(map(len, events)) / len(events) < 240

@@ -1,0 +1,112 @@
+"""The command line as a whole: help, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "dspark_json.cli.main"]
+
+
+def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **(env or {})}
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize("words", [("--help",), ("demo", "--help"), ("tail", "--help"), ("bench", "capture", "--help")])
+def test_help_shows_an_example(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.returncode == 0
+    assert f"dspark-json {words[0] if words[0] != '--help' else 'tail'}" in done.stdout.split("xample")[1]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom dspark_json.cli.main import parser\nparser().format_help()\n"
+        "print([m for m in ('pyspark', 'delta', 'pyarrow', 'httpx', 'rich', 'uvicorn', 'asyncio') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tail", "/no/such/folder"), "DSPARK_JSON_SPOOL_NOT_FOUND"),
+        (("tail", "http://127.0.0.1:1"), "DSPARK_JSON_ENDPOINT_UNREACHABLE"),
+        (("tail", "http://user:secret@127.0.0.1:1"), "DSPARK_JSON_INVALID_OPTION"),
+        (("tail", "http://127.0.0.1:1,http://127.0.0.1:2"), "DSPARK_JSON_INVALID_OPTION"),
+        (("tail", "http://127.0.0.1:1", "--key-file", "/no/such/key"), "DSPARK_JSON_INVALID_OPTION"),
+        (("demo", "--endpoint", "http://127.0.0.1:1"), "DSPARK_JSON_ENDPOINT_UNREACHABLE"),
+        (("demo", "--endpoint", "localhost"), "DSPARK_JSON_INVALID_OPTION"),
+        (("demo", "--dir", "/proc/nothing"), "DSPARK_JSON_INVALID_OPTION"),
+    ],
+)
+def test_an_error_is_one_line_with_its_code_and_status_2(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    folder = ("--dir", tmp_path) if words[0] == "demo" and "--dir" not in words else ()
+    done = run(*words, *folder)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"dspark-json: {said}: ")
+    assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("demo", "--requests", "0"),
+        ("tail", "x", "--from", "yesterday"),
+        ("bench", "capture", "--seconds", "0"),
+        ("bench", "capture", "--seconds", "1", "--requests", "1"),
+        ("bench",),
+        (),
+    ],
+)
+def test_a_wrong_argument_is_told_with_the_usage(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: dspark-json")
+
+
+def test_without_java_the_demo_says_so_in_one_line(tmp_path: Path) -> None:
+    done = run("demo", "--dir", tmp_path / "demo", env={"PATH": str(tmp_path), "JAVA_HOME": ""})
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "DSPARK_JSON_MISSING_PACKAGE: Spark needs Java" in done.stderr
+    assert not (tmp_path / "demo").exists()
+
+
+def test_a_missing_package_is_told_with_the_extra_that_brings_it() -> None:
+    # -S leaves out the installed packages; the path brings back this one alone.
+    root = Path(__file__).parents[3]
+    code = "import sys; from dspark_json.cli.main import main; sys.exit(main(['demo']))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    assert done.returncode == 2
+    assert "DSPARK_JSON_MISSING_PACKAGE" in done.stderr
+    assert "pip install 'dspark-json[demo]'" in done.stderr
+
+
+def test_ctrl_c_ends_a_command_with_status_130_and_no_traceback(tmp_path: Path) -> None:
+    code = (
+        "import sys, types; from dspark_json.cli import main as m, tail\n"
+        "def run(options):\n    print('ready', flush=True)\n    import time; time.sleep(60)\n"
+        "tail.run = run\nsys.exit(m.main(['tail', 'x']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert process.stderr.read() == ""

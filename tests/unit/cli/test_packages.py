@@ -1,0 +1,31 @@
+"""Java's version, from what Java says."""
+
+from __future__ import annotations
+
+import pytest
+
+from dspark_json.cli.packages import java_major, require_java
+from dspark_json.errors import MissingPackageError
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ("The operation couldn't be completed.", None),
+    ],
+)
+def test_the_version_is_read_from_what_java_says(text: str, major: int | None) -> None:
+    assert java_major(text) == major
+
+
+def test_an_old_java_is_refused_by_its_number(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'java version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingPackageError, match="is Java 8"):
+        require_java()

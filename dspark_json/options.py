@@ -330,7 +330,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "rescue",
         "What happens when the server sees a schema with new fields under the name of `responseSchema` or "
         "`toolSchema`. `rescue`: the type stays, they are kept in the rescued data. `addNewColumns`: the query fails, "
-        "and has the columns when it is started again (needs `schemaLocation`). `failOnNewColumns`: it fails. `none`: "
+        "and has the columns when it is started again (needs `schemaLocation`, and `mergeSchema` of a Delta sink). "
+        "`failOnNewColumns`: it fails. `none`: "
         "the type stays, and no unknown field is rescued.",
     ),
     Option(
@@ -338,7 +339,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         _text,
         None,
         "A local folder that keeps the types of `responseSchema` and `toolSchema`, so that a restarted query has the "
-        "same columns whatever the server has seen since. One for each query.",
+        "same columns whatever the server has seen since. One for each query; inside its checkpoint where Delta's "
+        "session extension is on, which insists on that for every option of this name.",
         shown_default="none: asked of the server at each start",
     ),
     Option(

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Final
 from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.capture.pacing import Pacer
 from dspark_json.capture.recording import make_recording, salvage
+from dspark_json.capture.registration import SchemaRegistrar
 from dspark_json.errors import DSparkJsonError, SpoolError
 from dspark_json.spool.lane_files import lane_names
 from dspark_json.spool.layout import lane_folder
+from dspark_json.spool.schema_uses import SchemaUse, sum_schema_uses, summed
+from dspark_json.spool.schemas import SchemaStore
 from dspark_json.spool.stats import Counters, load_counters
 from dspark_json.spool.writer import LaneWriter
 
@@ -79,6 +82,7 @@ class Appender:
         self._retry_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._pacer = Pacer()
+        self._schemas = SchemaRegistrar(self.count, self.note_exception, self._pacer)
         self._untyped_models: set[str] = set()
         self._dropped = Notice()
         self._unopened = Notice()
@@ -135,6 +139,14 @@ class Appender:
                     total[counter] = total.get(counter, 0) + value
         return total
 
+    def schema_uses(self) -> dict[str, SchemaUse]:
+        """The uses of schemas over all lanes of the spool, this process's as they are now."""
+        with self._counting:
+            writer = self._writer
+        if self.folder is None or writer is None:
+            return {} if self.folder is None else sum_schema_uses(self.folder)
+        return summed((sum_schema_uses(self.folder, but=writer.lane), writer.schema_uses.snapshot()))
+
     def note_exception(self) -> None:
         """Count an exception of ours that was caught, and tell it once a minute; call it while handling one."""
         self.count("hook_exceptions")
@@ -159,6 +171,7 @@ class Appender:
 
     def _run(self) -> None:
         self._open()
+        self._schemas.warm_up()
         self._opened.set()
         maintain_at = time.monotonic() + _MAINTAIN_SECONDS
         open_for_more = True
@@ -240,7 +253,7 @@ class Appender:
 
     def _record(self, captured: Captured) -> Record:
         try:
-            recording = make_recording(captured, self._settings.capture_requests, self._pacer)
+            recording = make_recording(captured, self._settings.capture_requests, self._pacer, self._schemas.register)
         except Exception as problem:  # noqa: BLE001 - one odd answer must not cost the others
             self.note_exception()
             return salvage(captured, problem, self._pacer)
@@ -283,6 +296,7 @@ class Appender:
                     writer.counters.add(name, value)
                 self._counters = Counters()
                 self._writer = writer
+            self._schemas.use(SchemaStore(writer.folder), writer.schema_uses)
             self._retry_seconds, self._retry_at = _FIRST_RETRY_SECONDS, 0.0
             self._on_open(writer)
             return

@@ -16,6 +16,7 @@ import orjson
 
 import dspark_json
 from dspark_json.capture.captured import header
+from dspark_json.capture.jsontext import dumps
 from dspark_json.capture.metrics import metrics_text
 from dspark_json.capture.notices import LOGGER
 from dspark_json.errors import (
@@ -32,6 +33,7 @@ from dspark_json.errors import (
 )
 from dspark_json.spool.layout import FORMAT, is_lane_name, read_identity
 from dspark_json.spool.reader import SpoolReader
+from dspark_json.spool.schema_uses import documents_with_uses
 from dspark_json.spool.schemas import SchemaStore
 
 if TYPE_CHECKING:
@@ -221,11 +223,14 @@ class ControlRoutes:
             "envelope": self._described_envelope(),
         }
         folder = self.appender.folder
-        schemas: list[dict[str, Any]] = []
+        schemas: list[orjson.Fragment] = []
         if folder is not None:
             try:
                 document["spool_id"] = read_identity(folder).spool_id
-                schemas = [{"hash": stored.hash, **stored.document} for stored in SchemaStore(folder).list()]
+                if whole:
+                    described = documents_with_uses(SchemaStore(folder).list(), self.appender.schema_uses())
+                    # One by one: orjson keeps the GIL, and a thousand schemas may be megabytes.
+                    schemas = [orjson.Fragment(dumps(schema)) for schema in described]
             except SpoolError as error:
                 LOGGER.debug("DSpark JSON: health without a spool: %s", error)
         if whole:

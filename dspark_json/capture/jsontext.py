@@ -33,11 +33,22 @@ def loads(text: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """A value as JSON text in UTF-8; lone surrogates stay as escapes, numbers that JSON has not become null."""
+    """A value as JSON text in UTF-8; lone surrogates stay as escapes, numbers that JSON has not become null.
+
+    Raises ``RecursionError`` for one that is nested deeper than the standard library writes.
+    """
     try:
         return orjson.dumps(value)
     except TypeError:  # orjson.JSONEncodeError: lone surrogates, integers above 64 bits, deep nesting
-        return json.dumps(_finite(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+        pass
+    try:
+        return _encoded(value)
+    except ValueError:
+        return _encoded(_finite(value))
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def _finite(value: Any) -> Any:

@@ -15,14 +15,22 @@ from dspark_json.capture.utf8 import json_string, one_line
 from dspark_json.spool.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dspark_json.capture.pacing import Pacer
+    from dspark_json.capture.registration import SchemaReference
     from dspark_json.capture.settings import RequestCapture
+    from dspark_json.schema.requested import RequestedSchemas
+
+    # Takes what a request names and when it came (µs); gives what its record refers to.
+    RegisterSchemas = Callable[[RequestedSchemas, int], SchemaReference | None]
 
 _BLANKS: Final = b" \t\r\n"
 _UNFINISHED: Final = ("abort", "error")
 _OPENING: Final = re.compile(rb"[ \t\r\n]*\{[ \t\r\n]*")
 _FIRST_ID: Final = re.compile(rb'\{\s*"id"\s*:\s*"([^"\\]{1,256})"')
 _ERROR_STATUS: Final = 400
+_STRANGER_STATUS: Final = (401, 403)  # who may not ask the server may not fill its registry of schemas either
 _INTERNAL_SERVER_ERROR: Final = 500
 _OVERFLOW_MESSAGES: Final = {
     "record_too_large": "the answer is larger than DSPARK_MAX_RECORD_MB",
@@ -57,9 +65,13 @@ class _Answer:
     error: dict[str, str | None] | None = None
 
 
-def make_recording(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Recording:
+def make_recording(
+    captured: Captured, mode: RequestCapture, pacer: Pacer, register_schemas: RegisterSchemas
+) -> Recording:
     """The record of an exchange; ``pacer`` is asked between pieces of work."""
     request = request_facts(captured, mode, pacer)
+    is_stranger = captured.status in _STRANGER_STATUS
+    schema = None if is_stranger else register_schemas(request.schemas, captured.received_at)
     streamed = is_event_stream(captured.headers)
     if captured.overflow is not None:
         answer = _overflown(captured, captured.overflow, streamed=streamed, pacer=pacer)
@@ -96,7 +108,7 @@ def make_recording(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Re
         "completed": answer.completed,
         "disconnected": answer.disconnected,
         "error": answer.error,
-        "schema": None,
+        "schema": schema,
     }
     return Recording(
         Record(
@@ -105,7 +117,7 @@ def make_recording(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Re
         ),
         failed=answer.error is not None or (status is not None and status >= _ERROR_STATUS),
         disconnected=answer.disconnected,
-        untyped_model=(request.model or "") if request.json_object_without_schema else None,
+        untyped_model=(request.model or "") if request.schemas.json_object_without_schema else None,
     )
 
 

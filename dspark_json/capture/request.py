@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.jsontext import dumps, loads
 from dspark_json.capture.utf8 import json_string
+from dspark_json.schema.requested import RequestedSchemas, requested_schemas
 
 if TYPE_CHECKING:
     from dspark_json.capture.captured import Captured
@@ -40,6 +41,9 @@ SAMPLING_SETTINGS: Final = (
     "priority",
 )
 
+# A record may be nested 128 levels deep (DESIGN §6), three of them are around a setting.
+_DEEPEST_SETTING: Final = 100
+
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
@@ -51,7 +55,7 @@ class RequestFacts:
     model: str | None
     stream: bool | None
     kept: bytes
-    json_object_without_schema: bool
+    schemas: RequestedSchemas
 
 
 def request_facts(captured: Captured, mode: RequestCapture, pacer: Pacer) -> RequestFacts:
@@ -66,16 +70,40 @@ def request_facts(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Req
         document = parsed if isinstance(parsed, dict) else None
     kept = b"null"
     if mode != "none" and document is not None:
-        kept = dumps({key: document[key] for key in SAMPLING_SETTINGS if key in document})
+        kept = _settings_text({key: document[key] for key in SAMPLING_SETTINGS if key in document})
     if mode == "full" and parts is not None:
         members = kept[1:-1] if document is not None else b""
         kept = b"{" + members + (b"," if members else b"") + b'"body":' + json_string(parts, pacer) + b"}"
     if document is None:
-        return RequestFacts(None, None, kept, json_object_without_schema=False)
-    model, stream, response_format = document.get("model"), document.get("stream"), document.get("response_format")
+        return RequestFacts(None, None, kept, RequestedSchemas())
+    model = document.get("model")
     return RequestFacts(
-        model if isinstance(model, str) else None,
-        bool(stream),
-        kept,
-        json_object_without_schema=isinstance(response_format, dict) and response_format.get("type") == "json_object",
+        model if isinstance(model, str) else None, bool(document.get("stream")), kept, requested_schemas(document)
     )
+
+
+def _settings_text(settings: dict[str, Any]) -> bytes:
+    """Settings as JSON; one that is nested so deeply that nobody could read the record is its JSON text (a string)."""
+    try:
+        text = dumps(settings)
+        if text.count(b"{") + text.count(b"[") <= _DEEPEST_SETTING:
+            return text
+    except RecursionError:
+        pass
+    return dumps({key: value if _depth(value) <= _DEEPEST_SETTING else _text(value) for key, value in settings.items()})
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, (dict, list))]:
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+        depth += 1
+    return depth
+
+
+def _text(value: Any) -> str | None:
+    """The JSON text of a value; None where it is nested deeper than anybody writes."""
+    try:
+        return dumps(value).decode()
+    except RecursionError:
+        return None

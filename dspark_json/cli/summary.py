@@ -26,7 +26,7 @@ def summary(record: StoredRecord) -> str:
         answer = None
     if not isinstance(answer, dict):
         text = record.line.decode(errors="replace").rstrip("\n")
-        return _printable(f"{head} ??? {text[:_CONTENT_CHARACTERS]}")
+        return printable(f"{head} ??? {text[:_CONTENT_CHARACTERS]}")
     about = _mapping(answer.get("_dspark"))
     choices = [choice for choice in _sequence(answer.get("choices")) if isinstance(choice, dict)]
     reasons = ",".join(str(choice.get("finish_reason") or "-") for choice in choices) or "-"
@@ -42,7 +42,7 @@ def summary(record: StoredRecord) -> str:
     ]
     if about.get("completed") is False:
         parts.insert(2, "unfinished")
-    return _printable(" ".join(parts))
+    return printable(" ".join(parts))
 
 
 def _content(choice: dict[str, Any]) -> str:
@@ -59,7 +59,8 @@ def _failure(answer: dict[str, Any], about: dict[str, Any]) -> str:
     return f"error: {error['message']}" if error.get("message") else "(no choices)"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Text from outside, with what a terminal could obey escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

@@ -1,26 +1,32 @@
 """What the reader makes of an answer beside its columns: the values inside its texts, and whether it is complete.
 
 These are the fields that have no name on the wire (``parsed``, ``parse_status``, ``parsed_arguments``,
-``arguments_status``) and the verdict that the hook leaves open where it did not look into a body (DESIGN §2 rule 4,
-§5, §6).
+``arguments_status``), the verdict that the hook leaves open where it did not look into a body (DESIGN §2 rule 4, §5,
+§6), and whether the filters keep the answer (§5).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.engine.content import ContentReader, ParseStatus
 from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
 from dspark_json.engine.rescue import Path, Rescue
 from dspark_json.schema.envelope import RECORD_COLUMN
 
-__all__ = ["asked_for_json", "is_complete", "read_answers"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["ArgumentsReader", "asked_for_json", "calls_one_of", "is_asked_for_with", "is_complete", "read_answers"]
 
 Row = dict[str, Any]
 
 RESPONSES_PATH: Final = "/v1/responses"
 _FIRST_ERROR_STATUS: Final = 400
 _UNFINISHED: Final = frozenset({None, "abort", "error"})
+_HASH_PREFIX: Final = re.compile(r"[0-9a-f]{6,64}")
 
 
 def is_complete(row: Row, record: Row, members: dict[str, Value]) -> bool | None:
@@ -77,17 +83,82 @@ def _member(text: str | None, name: str) -> Value | None:
     return root.members().get(name) if root.kind == Kind.OBJECT else None
 
 
+def is_asked_for_with(record: Row, wanted: str) -> bool:
+    """Whether the request asked for the schema of this name, or whose hash begins so; ``record`` as above."""
+    schema = record.get("schema")
+    if schema is None:
+        return False
+    if schema["name"] == wanted:
+        return True
+    prefix = wanted.lower()
+    return _HASH_PREFIX.fullmatch(prefix) is not None and (schema["hash"] or "").startswith(prefix)
+
+
+def calls_one_of(row: Row, tools: frozenset[str]) -> bool:
+    """Whether some choice of the answer has a call of one of these tools."""
+    return any(
+        call is not None and (call["function"] or {}).get("name") in tools
+        for choice in row["choices"] or []
+        for call in ((choice or {}).get("message") or {}).get("tool_calls") or []
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsReader:
+    """Reads the arguments of tool calls: as values of a type, or (``is_typed`` false) as their JSON text.
+
+    ``tools`` are the names of the tools that are read, ``None``: all.
+    """
+
+    contents: ContentReader
+    is_typed: bool = False
+    tools: frozenset[str] | None = None
+
+    def read_calls(
+        self, calls: list[Row | None], places: Iterable[Value], path: Path, *, cut_short: bool, rescue: Rescue
+    ) -> Iterator[ParseStatus]:
+        """Fills in what the arguments hold; gives the statuses of those that have a type.
+
+        ``places`` and ``path`` are where the calls stand. Arguments are JSON by the API, so a call that is read always
+        has its status.
+        """
+        for number, (call, place) in enumerate(zip(calls, places, strict=True)):
+            function = (call or {}).get("function")
+            if function is None or (self.tools is not None and function["name"] not in self.tools):
+                continue
+            found = rescue.for_content()
+            function["parsed_arguments"], status = self.contents.read(
+                function["arguments"],
+                cut_short=cut_short,
+                path=Path(Path(Path(path, number), "function"), "parsed_arguments"),
+                rescue=found,
+            )
+            arguments = place.members()["function"].members().get("arguments")
+            rescue.absorb(found, 0 if arguments is None else arguments.start)
+            function["arguments_status"] = str(status)
+            if self.is_typed:
+                yield status
+
+
 def read_answers(
-    row: Row, choices: Value, contents: ContentReader, arguments: ContentReader, *, status_wanted: bool, rescue: Rescue
-) -> list[ParseStatus]:
-    """Fills in what the texts of a row's choices hold; returns the statuses that the row shows.
+    row: Row,
+    choices: Value,
+    contents: ContentReader,
+    arguments: ArgumentsReader,
+    *,
+    status_wanted: bool,
+    rescue: Rescue,
+) -> list[list[ParseStatus]]:
+    """Fills in what the texts of a row's choices hold.
 
     ``choices`` is where they stand in the line, so that what is rescued from a text keeps its place in the record.
-    ``status_wanted``: a content type is in force, or the request asked for JSON.
+    ``status_wanted``: a content type is in force, or the request asked for JSON. Returns, for each choice, the statuses
+    that say whether it could be read: that of its content, where the row shows it, and of the arguments with a type.
     """
-    statuses: list[ParseStatus] = []
+    statuses: list[list[ParseStatus]] = []
     completed = row[RECORD_COLUMN]["completed"]
     for number, (choice, value) in enumerate(zip(row["choices"], choices.items(), strict=True)):
+        statuses.append([])
         if choice is None:
             continue
         path = Path(Path(None, "choices"), number)
@@ -97,28 +168,18 @@ def read_answers(
         in_message = message.members() if message is not None and message.kind == Kind.OBJECT else {}
         calls = (choice["message"] or {}).get("tool_calls")
         if calls:
-            _read_calls(calls, arguments, cut_short)
+            places = in_message["tool_calls"].items()
+            where = Path(Path(path, "message"), "tool_calls")
+            statuses[-1] += arguments.read_calls(calls, places, where, cut_short=cut_short, rescue=rescue)
         text, place = (choice["message"] or {}).get("content"), in_message.get("content")
         if text is None:
             text, place = choice["text"], members.get("text")
-        found = Rescue()
+        found = rescue.for_content()
         parsed, status = contents.read(text, cut_short=cut_short, path=Path(path, "parsed"), rescue=found)
         rescue.absorb(found, 0 if place is None else place.start)
         choice["parsed"] = parsed
         nothing_but_calls = bool(calls) and status in (ParseStatus.EMPTY, ParseStatus.MISSING)
         if status_wanted and not nothing_but_calls:
             choice["parse_status"] = str(status)
-            statuses.append(status)
+            statuses[-1].append(status)
     return statuses
-
-
-def _read_calls(calls: list[Row | None], reader: ContentReader, cut_short: bool) -> None:
-    """Fills in what the arguments of tool calls hold. They are JSON by the API, so their status is always there."""
-    for call in calls:
-        function = (call or {}).get("function")
-        if function is not None:
-            # Without a type nothing can be rescued from them.
-            function["parsed_arguments"], status = reader.read(
-                function["arguments"], cut_short=cut_short, path=None, rescue=Rescue()
-            )
-            function["arguments_status"] = str(status)

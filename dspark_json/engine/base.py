@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import collections
 import difflib
 import logging
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, get_args
 
+import pyarrow as pa
+
 from dspark_json.errors import InvalidOptionError
 from dspark_json.schema.content_type import checked_content_type, content_type_in
-from dspark_json.schema.envelope import row_schema
+from dspark_json.schema.envelope import CORRUPT_COLUMN, RESCUED_COLUMN, row_schema
+from dspark_json.schema.profiles import with_profiles
 from dspark_json.schema.projection import project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
+    from dspark_json.schema.profiles import Profile
 
 __all__ = ["ContentRepair", "Engine", "ParseMode", "ParsePlan", "ParseStats", "RecordSpans", "build_plan", "log_batch"]
 
@@ -53,23 +57,37 @@ class ParsePlan:
     """What to make of the records; made by ``build_plan``.
 
     ``columns`` is what to produce, a projection of ``declared``: the whole rows, which say what counts as unknown and
-    as a mismatch. ``content_type`` is the type of ``choices[].parsed``; ``None``: it is the JSON text.
+    as a mismatch. ``content_type`` is the type of ``choices[].parsed``, ``tool_type`` that of
+    ``function.parsed_arguments``; ``None``: it is the JSON text.
+
+    Two filters say which answers become rows: ``answers_of`` (a name, or six or more digits of a hash) those asked for
+    with that schema, ``tools`` those that call one of these tools, whose calls alone have ``parsed_arguments``;
+    ``None``: all. A record that can't be read is kept where it can't be told.
+
+    ``rescue_unknown`` is false where fields without a column are not kept.
     """
 
     columns: pa.Schema
     declared: pa.Schema
     content_type: pa.DataType | None
+    tool_type: pa.DataType | None
+    tools: frozenset[str] | None
+    answers_of: str | None
     repair: ContentRepair
     mode: ParseMode
+    corrupt_column: str
+    rescued_column: str
+    rescue_unknown: bool
 
 
 @dataclass(slots=True)
 class ParseStats:
     """Counts of one batch or, added up, of many.
 
-    ``bytes`` are those of the lines, ``parse_ns`` is wall time. ``mismatches`` are values of another type than
-    declared, ``invalid`` and ``truncated`` contents with that status, ``dropped`` rows left out by ``mode``
-    DROPMALFORMED.
+    ``bytes`` are those of the lines, ``parse_ns`` is wall time. ``filtered`` are records that the filters left out:
+    no other count but the first two has them. ``mismatches`` are values of another type than declared, ``invalid`` and
+    ``truncated`` contents (and arguments of a tool that has a type) with that status, ``dropped`` rows left out by
+    ``mode`` DROPMALFORMED.
     """
 
     records: int = 0
@@ -80,6 +98,7 @@ class ParseStats:
     invalid: int = 0
     truncated: int = 0
     dropped: int = 0
+    filtered: int = 0
 
     def add(self, other: ParseStats) -> None:
         """Adds another batch's counts to these."""
@@ -94,9 +113,9 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     def parse(self, spans: RecordSpans, plan: ParsePlan) -> tuple[pa.RecordBatch, ParseStats]:
-        """One row a record, in order, with the columns of the plan.
+        """One row a record, in order, with the columns of the plan, but for those that its filters leave out.
 
-        In mode DROPMALFORMED malformed rows are left out; in FAILFAST they raise ``MalformedRecordError``.
+        In mode DROPMALFORMED malformed rows are left out too; in FAILFAST they raise ``MalformedRecordError``.
         """
         ...
 
@@ -105,26 +124,57 @@ def build_plan(
     columns: pa.Schema | None = None,
     *,
     content_type: pa.DataType | None = None,
+    tool_type: pa.DataType | None = None,
+    tools: frozenset[str] | None = None,
+    answers_of: str | None = None,
+    profiles: Sequence[Profile] = (),
     repair: str = "auto",
     mode: str = "PERMISSIVE",
+    corrupt_column: str = CORRUPT_COLUMN,
+    rescued_column: str = RESCUED_COLUMN,
+    rescue_unknown: bool = True,
 ) -> ParsePlan:
     """The plan for the columns asked for (``None``: all).
 
-    Without a ``content_type`` the columns may give ``choices[].parsed`` any type that content can have. ``repair`` is
-    ``auto`` or ``strict``, ``mode`` one of Spark's three; the case of both does not matter. Raises ``SchemaError`` for
-    a column that the rows don't have, ``ContentSchemaError`` for a type that content can't have, and
-    ``InvalidOptionError`` for another word.
+    Without a ``content_type`` the columns may give ``choices[].parsed`` any type that content can have. ``profiles``
+    add fields to the rows. ``repair`` is ``auto`` or ``strict``, ``mode`` one of Spark's three; the case of both does
+    not matter. ``corrupt_column`` and ``rescued_column`` are names for the two columns; the rest is as in
+    ``ParsePlan``. Raises ``SchemaError`` for a column that the rows don't have, ``ContentSchemaError`` for a type that
+    content can't have, and ``InvalidOptionError`` for another word, a name that another column has, or a profile's
+    field that can't be one.
     """
     if content_type is None and columns is not None:
         content_type = content_type_in(columns)
-    declared = row_schema(None if content_type is None else checked_content_type(content_type))
+    for kind in (content_type, tool_type):
+        if kind is not None:
+            checked_content_type(kind)
+    names = {CORRUPT_COLUMN: corrupt_column, RESCUED_COLUMN: rescued_column}
+    declared = _renamed(with_profiles(row_schema(content_type, tool_type), profiles), names)
     return ParsePlan(
         columns=declared if columns is None else project(declared, columns),
         declared=declared,
         content_type=content_type,
+        tool_type=tool_type,
+        tools=tools,
+        answers_of=answers_of,
         repair=_one_of("contentRepair", repair.lower(), get_args(ContentRepair)),
         mode=_one_of("mode", mode.upper(), get_args(ParseMode)),
+        corrupt_column=corrupt_column,
+        rescued_column=rescued_column,
+        rescue_unknown=rescue_unknown,
     )
+
+
+def _renamed(rows: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    columns = [column.with_name(names.get(column.name, column.name)) for column in rows]
+    taken = collections.Counter(column.name.lower() for column in columns)
+    for before, after in names.items():
+        if taken[after.lower()] > 1:
+            raise InvalidOptionError(
+                f'"{after}" can\'t be the name of {before}: another column has it',
+                remedy="Choose another name in columnNameOfCorruptRecord or rescuedDataColumn.",
+            )
+    return pa.schema(columns, metadata=rows.metadata)
 
 
 def _one_of(option: str, word: str, allowed: tuple[_Word, ...]) -> _Word:
@@ -144,5 +194,10 @@ def log_batch(stats: ParseStats) -> None:
         micros = stats.parse_ns / 1000
         mean = micros / stats.records if stats.records else 0.0
         _LOG.debug(
-            "[DSpark] parsed %d bytes in %.0f µs (%d records, mean %.1f µs)", stats.bytes, micros, stats.records, mean
+            "[DSpark] parsed %d bytes in %.0f µs (%d records, mean %.1f µs)%s",
+            stats.bytes,
+            micros,
+            stats.records,
+            mean,
+            f", filtered_records {stats.filtered}" if stats.filtered else "",
         )

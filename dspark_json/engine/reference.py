@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from dspark_json.engine.answers import RESPONSES_PATH, Row, asked_for_json, is_complete, read_answers
+from dspark_json.engine.answers import (
+    RESPONSES_PATH,
+    ArgumentsReader,
+    Row,
+    asked_for_json,
+    calls_one_of,
+    is_asked_for_with,
+    is_complete,
+    read_answers,
+)
 from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch
 from dspark_json.engine.content import ContentReader, ParseStatus
 from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse, parse_prefix
 from dspark_json.engine.rescue import Rescue
 from dspark_json.engine.values import Shape, StructShape, read, read_struct, shape_of
 from dspark_json.errors import MalformedRecordError
-from dspark_json.schema.envelope import CORRUPT_COLUMN, RECORD_COLUMN, RESCUED_COLUMN
+from dspark_json.schema.envelope import RECORD_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,21 +43,22 @@ _FAILED: Final = _LOST | {ParseStatus.MISMATCH}
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """One record, read: its row, the statuses its choices show, its mismatches."""
+    """One record, read: its row, the statuses of each choice, its mismatches."""
 
     row: Row
-    statuses: list[ParseStatus]
+    choices: list[list[ParseStatus]]
     mismatches: int
+    is_corrupt: bool = False
 
     @property
-    def is_corrupt(self) -> bool:
-        return self.row[CORRUPT_COLUMN] is not None
+    def statuses(self) -> list[ParseStatus]:
+        return [status for choice in self.choices for status in choice]
 
     @property
     def is_malformed(self) -> bool:
-        """What mode DROPMALFORMED leaves out: a corrupt record, and a row none of whose contents could be read."""
-        every_choice = len(self.statuses) == len(self.row["choices"] or []) > 0
-        return self.is_corrupt or (every_choice and _LOST.issuperset(self.statuses))
+        """What mode DROPMALFORMED leaves out: a corrupt record, and a row of whose choices none could be read."""
+        lost = [bool(choice) and _LOST.issuperset(choice) for choice in self.choices]
+        return self.is_corrupt or (bool(lost) and all(lost))
 
 
 class ReferenceEngine:
@@ -68,6 +78,9 @@ class ReferenceEngine:
         for seq, appended_at, line in _lines(spans):
             position = {"spool_id": spans.spool_id, "lane": spans.lane, "seq": seq, "appended_at": appended_at}
             outcome = reader.outcome(line, position)
+            if not _is_kept(outcome, plan):
+                stats.filtered += 1
+                continue
             _count(outcome, stats)
             if plan.mode == "FAILFAST":
                 _fail_if_malformed(outcome)
@@ -97,8 +110,9 @@ class _RecordReader:
         strict = plan.repair == "strict"
         content: Shape | None = None if plan.content_type is None else shape_of(plan.content_type)
         self._contents = ContentReader(content, strict)
-        self._arguments = ContentReader(None, strict)
-        self._status_always = plan.content_type is not None
+        arguments: Shape | None = None if plan.tool_type is None else shape_of(plan.tool_type)
+        self._arguments = ArgumentsReader(ContentReader(arguments, strict), arguments is not None, plan.tools)
+        self._plan = plan
 
     def outcome(self, line: bytes, position: Row) -> _Outcome:
         """The row of a line without its line feed; ``position`` is what the reader knows of the record by itself."""
@@ -109,7 +123,7 @@ class _RecordReader:
         if root.kind != Kind.OBJECT:
             return self._corrupt(line, position)
         members = root.members(self._first_wins(root))
-        rescue = Rescue()
+        rescue = Rescue(keeps_unknown=self._plan.rescue_unknown)
         row = read_struct(members, self._rows, None, rescue)
         record = (row[RECORD_COLUMN] or {}) | position  # type: ignore[operator]
         row[RECORD_COLUMN] = record
@@ -117,13 +131,13 @@ class _RecordReader:
             record["completed"] = is_complete(row, record, members)
         if row["error"] is None:
             row["error"] = record.get("error")
-        statuses: list[ParseStatus] = []
+        statuses: list[list[ParseStatus]] = []
         if row["choices"] is not None:
-            wanted = self._status_always or asked_for_json(record)
+            wanted = self._plan.content_type is not None or asked_for_json(record)
             statuses = read_answers(
                 row, members["choices"], self._contents, self._arguments, status_wanted=wanted, rescue=rescue
             )
-        row[RESCUED_COLUMN] = rescue.text()
+        row[self._plan.rescued_column] = rescue.text()
         return _Outcome(row, statuses, rescue.mismatches)
 
     def _first_wins(self, root: Value) -> frozenset[str]:
@@ -140,8 +154,8 @@ class _RecordReader:
         """The row of a line that can't be read: all null but the line itself and what is left of ``_dspark``."""
         row: Row = {member.name: None for member in self._rows.members}
         row[RECORD_COLUMN] = self._what_is_left(line) | position
-        row[CORRUPT_COLUMN] = line.decode("utf-8", "replace")
-        return _Outcome(row, [], 0)
+        row[self._plan.corrupt_column] = line.decode("utf-8", "replace")
+        return _Outcome(row, [], 0, is_corrupt=True)
 
     def _what_is_left(self, line: bytes) -> Row:
         start = _RECORD_FIRST.match(line)
@@ -163,6 +177,14 @@ def _lines(spans: RecordSpans) -> Iterator[tuple[int, int, bytes]]:
         line = bytes(spans.buffer[start:end])
         yield spans.first_seq + i, spans.appended_at[i], line.removesuffix(b"\n")
         start = end
+
+
+def _is_kept(outcome: _Outcome, plan: ParsePlan) -> bool:
+    """Whether the filters of the plan keep a record; one that can't be read is kept where that can't be told."""
+    record = outcome.row[RECORD_COLUMN]
+    if plan.answers_of is not None and not is_asked_for_with(record, plan.answers_of):
+        return outcome.is_corrupt and "schema" not in record
+    return plan.tools is None or outcome.is_corrupt or calls_one_of(outcome.row, plan.tools)
 
 
 def _count(outcome: _Outcome, stats: ParseStats) -> None:

@@ -40,17 +40,25 @@ def _written(step: str | int, *, first: bool) -> str:
 
 
 class Rescue:
-    """Collects the values of one record that found no column, and counts the mismatches among them."""
+    """Collects the values of one record that found no column, and counts the mismatches among them.
 
-    __slots__ = ("_entries", "mismatches")
+    Without ``keeps_unknown`` only the mismatches are kept (``schemaEvolutionMode=none``).
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_entries", "_keeps_unknown", "mismatches")
+
+    def __init__(self, *, keeps_unknown: bool = True) -> None:
         self._entries: list[tuple[int, int, str, str]] = []  # place in the text, place inside a content, path, JSON
+        self._keeps_unknown = keeps_unknown
         self.mismatches = 0
+
+    def for_content(self) -> Rescue:
+        """An empty one for a content of this record, to be absorbed after it is read."""
+        return Rescue(keeps_unknown=self._keeps_unknown)
 
     def unknown(self, path: Path | None, value: Value) -> None:
         """Keeps the value of a member that no column has; a null says nothing and is not kept."""
-        if not value.is_null:
+        if self._keeps_unknown and not value.is_null:
             self._entries.append((value.start, 0, _text(path), value.raw()))
 
     def mismatch(self, path: Path | None, value: Value) -> None:

@@ -35,10 +35,12 @@ def content_type_in(wanted: pa.Schema) -> pa.DataType | None:
 
 def checked_content_type(kind: pa.DataType) -> pa.DataType:
     """The type itself, if the parsing rules say how to make it; raises ``ContentSchemaError`` if they don't."""
-    for number, (place, level, part) in enumerate(_parts(kind, "parsed", 1)):
+    fields = 0
+    for place, level, part in _parts(kind, "parsed", 1):
+        fields += part.num_fields if pa.types.is_struct(part) else 0
         if level > MAX_LEVELS:
             raise ContentSchemaError(f"the content schema is nested deeper than {MAX_LEVELS} levels")
-        if number > MAX_FIELDS:
+        if fields > MAX_FIELDS:
             raise ContentSchemaError(f"the content schema has more than {MAX_FIELDS:,} fields")
         if pa.types.is_map(part):
             if part.key_type != STRING:

@@ -19,7 +19,7 @@ from dspark_json.schema.names import FieldNames, column_names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["columns_to_ddl", "from_ddl", "to_ddl"]
+__all__ = ["columns_to_ddl", "from_ddl", "hints_from_ddl", "to_ddl"]
 
 _NAMES: Final = {
     STRING: "STRING",
@@ -33,7 +33,7 @@ _SCALARS: Final = {name: kind for kind, name in _NAMES.items()} | {"LONG": BIGIN
 _ALLOWED: Final = "STRING, BIGINT, INT, DOUBLE, BOOLEAN, STRUCT<…>, ARRAY<…> and MAP<STRING, …>"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<word>[A-Za-z0-9_]+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<text>'(?:[^'\\]|\\.)*')|(?P<mark>[<>,:]))"
+    r"\s*(?:(?P<word>[A-Za-z0-9_]+)|`(?P<quoted>(?:[^`]|``)*)`|(?P<text>'(?:[^'\\]|\\.)*')|(?P<mark>[<>,:.]))"
 )
 
 
@@ -62,6 +62,11 @@ def from_ddl(text: str, *, names: FieldNames = "safe") -> pa.DataType:
     what is not DDL and for types that the parsing rules don't know.
     """
     return checked_content_type(_Reader(text, names).whole())
+
+
+def hints_from_ddl(text: str, *, names: FieldNames = "safe") -> list[tuple[tuple[str, ...], pa.DataType]]:
+    """A list of paths and types, as in ``amount DOUBLE, customer.address STRUCT<zip: STRING>``; errors as above."""
+    return _Reader(text, names).hints()
 
 
 def _children(struct: pa.DataType) -> list[pa.Field]:
@@ -96,6 +101,25 @@ class _Reader:
             self._fail("the end")
         return result
 
+    def hints(self) -> list[tuple[tuple[str, ...], pa.DataType]]:
+        """The paths and types that the whole text is."""
+        found: list[tuple[tuple[str, ...], pa.DataType]] = []
+        while True:
+            path = [self._name()]
+            while self._is_mark("."):
+                self._take()
+                path.append(self._name())
+            if self._is_mark(":"):
+                self._take()
+            found.append((tuple(path), checked_content_type(self._type(1))))
+            self._skip_notes()
+            if not self._is_mark(","):
+                break
+            self._take()
+        if self._peek().kind != "end":
+            self._fail("the end")
+        return found
+
     def _is_one_type(self) -> bool:
         """Whether the text is a type (``ARRAY<INT>``), not columns (``array ARRAY<INT>``)."""
         first, second = self._tokens[0], self._tokens[min(1, len(self._tokens) - 1)]
@@ -125,24 +149,25 @@ class _Reader:
 
     def _struct(self, level: int) -> pa.DataType:
         """Columns, up to what is no comma."""
-        wire: list[str] = []
-        kinds: list[pa.DataType] = []
+        kinds: dict[str, pa.DataType] = {}
         while True:
-            if self._peek().kind not in {"word", "quoted"}:
-                self._fail("a column's name")
-            name = self._take().text
-            if name in wire:
+            name = self._name()
+            if name in kinds:
                 raise _refusal(f'the column "{name}" is there twice')
             if self._is_mark(":"):
                 self._take()
-            wire.append(name)
-            kinds.append(self._type(level + 1))
+            kinds[name] = self._type(level + 1)
             self._skip_notes()
             if not self._is_mark(","):
                 break
             self._take()
-        columns = column_names(wire, self._names)
-        return pa.struct([field(c, k, wire=(w,)) for c, k, w in zip(columns, kinds, wire, strict=True)])
+        columns = column_names(list(kinds), self._names)
+        return pa.struct([field(c, k, wire=(w,)) for c, (w, k) in zip(columns, kinds.items(), strict=True)])
+
+    def _name(self) -> str:
+        if self._peek().kind not in {"word", "quoted"}:
+            self._fail("a column's name")
+        return self._take().text
 
     def _skip_notes(self) -> None:
         """``NOT NULL`` and ``COMMENT '…'``."""

@@ -49,39 +49,38 @@ _PROMPT_LOGPROBS: Final = pa.list_(
     pa.map_(STRING, _struct(field("logprob", DOUBLE), field("rank", BIGINT), field("decoded_token", STRING)))
 )
 
-_TOOL_CALL: Final = _struct(
-    field("id", STRING),
-    field("type", STRING),
-    field(
-        "function",
-        _struct(
-            field("name", STRING),
-            field("arguments", STRING),
-            _derived("parsed_arguments", STRING),
-            _derived("arguments_status", STRING),
-        ),
-    ),
-)
 
-_MESSAGE: Final = _struct(
-    field("role", STRING),
-    field("content", STRING),
-    field("reasoning", STRING, wire=("reasoning", "reasoning_content")),
-    field("refusal", STRING),
-    field("tool_calls", pa.list_(_TOOL_CALL)),
-    field("function_call", _struct(field("name", STRING), field("arguments", STRING))),
-    # OpenAI sends a list of annotations, vLLM declares a single one: the text takes both.
-    field("annotations", STRING),
-    field(
-        "audio",
-        _struct(
-            field("id", STRING),
-            field("data", STRING),
-            field("expires_at", TIMESTAMP, unit="s"),
-            field("transcript", STRING),
+def _tool_call(tool_type: pa.DataType | None) -> pa.DataType:
+    function = _struct(
+        field("name", STRING),
+        field("arguments", STRING),
+        _derived("parsed_arguments", STRING if tool_type is None else tool_type),
+        _derived("arguments_status", STRING),
+    )
+    return _struct(field("id", STRING), field("type", STRING), field("function", function))
+
+
+def _message(tool_type: pa.DataType | None) -> pa.DataType:
+    return _struct(
+        field("role", STRING),
+        field("content", STRING),
+        field("reasoning", STRING, wire=("reasoning", "reasoning_content")),
+        field("refusal", STRING),
+        field("tool_calls", pa.list_(_tool_call(tool_type))),
+        field("function_call", _struct(field("name", STRING), field("arguments", STRING))),
+        # OpenAI sends a list of annotations, vLLM declares a single one: the text takes both.
+        field("annotations", STRING),
+        field(
+            "audio",
+            _struct(
+                field("id", STRING),
+                field("data", STRING),
+                field("expires_at", TIMESTAMP, unit="s"),
+                field("transcript", STRING),
+            ),
         ),
-    ),
-)
+    )
+
 
 _USAGE: Final = _struct(
     field("prompt_tokens", BIGINT, wire=("prompt_tokens", "input_tokens")),
@@ -186,10 +185,10 @@ _RECORD: Final = _struct(
 )
 
 
-def _choice(content_type: pa.DataType | None) -> pa.DataType:
+def _choice(content_type: pa.DataType | None, tool_type: pa.DataType | None) -> pa.DataType:
     return _struct(
         field("index", BIGINT),
-        field("message", _MESSAGE),
+        field("message", _message(tool_type)),
         field("text", STRING),
         _derived("parsed", STRING if content_type is None else content_type),
         _derived("parse_status", STRING),
@@ -203,15 +202,19 @@ def _choice(content_type: pa.DataType | None) -> pa.DataType:
     )
 
 
-def row_schema(content_type: pa.DataType | None = None) -> pa.Schema:
-    """The declared rows; ``content_type`` is that of ``choices[].parsed`` (``None``: STRING, the JSON text)."""
+def row_schema(content_type: pa.DataType | None = None, tool_type: pa.DataType | None = None) -> pa.Schema:
+    """The declared rows.
+
+    ``content_type`` is that of ``choices[].parsed``, ``tool_type`` that of ``function.parsed_arguments`` (``None``:
+    STRING, the JSON text).
+    """
     return pa.schema(
         [
             field("id", STRING),
             field("object", STRING),
             field("created", TIMESTAMP, wire=("created", "created_at"), unit="s"),
             field("model", STRING),
-            field("choices", pa.list_(_choice(content_type))),
+            field("choices", pa.list_(_choice(content_type, tool_type))),
             field("usage", _USAGE),
             field("metrics", _METRICS),
             field("service_tier", STRING),

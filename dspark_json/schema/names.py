@@ -25,12 +25,14 @@ def column_names(wire: Sequence[str], rule: FieldNames = "safe") -> list[str]:
         return list(wire)
     names: list[str] = []
     taken: set[str] = set()
+    last_numbers: dict[str, int] = {}
     for name in wire:
         base = _REFUSED.sub("_", name)
-        column, number = base, 1
+        column, number = base, last_numbers.get(base.lower(), 1)
         while column.lower() in taken:
             number += 1
             column = f"{base}_{number}"
         taken.add(column.lower())
+        last_numbers[base.lower()] = number
         names.append(column)
     return names

@@ -46,11 +46,21 @@ class Waiting:
 def share(weights: Sequence[int], limit: int) -> list[int]:
     """Split ``limit`` in proportion to ``weights``, none getting more than its weight.
 
-    By largest remainders; ties go to the first.
+    By largest remainders; ties go to the first. Where the limit allows, each lane that waits gets one at least, so that
+    a long backlog in one lane never keeps another from moving.
     """
     total = sum(weights)
     if total <= limit:
         return list(weights)
+    first = [min(weight, 1) for weight in weights]
+    if sum(first) <= limit:
+        rest = _in_proportion([weight - one for weight, one in zip(weights, first, strict=True)], limit - sum(first))
+        return [one + more for one, more in zip(first, rest, strict=True)]
+    return _in_proportion(weights, limit)
+
+
+def _in_proportion(weights: Sequence[int], limit: int) -> list[int]:
+    total = sum(weights)
     shares = [limit * weight // total for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda i: (-(limit * weights[i] % total), i))
     for i in by_remainder[: limit - sum(shares)]:

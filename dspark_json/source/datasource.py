@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from dspark_json.source.row_type import RowType
     from dspark_json.source.splits import Split
 
 __all__ = ["DSparkJsonDataSource"]
@@ -40,18 +41,18 @@ _log = logging.getLogger(__name__)
 
 
 class DSparkJsonDataSource(DataSource):
-    """The answers of vLLM servers as rows; ``docs/options.md`` has the options."""
+    """The answers of vLLM servers as rows; ``docs/options.md`` has the options.
 
-    @classmethod
-    def name(cls) -> str:
-        """The name for ``format(...)``."""
-        return "dspark-json"
+    The types of the rows are resolved here, once: Spark pickles this object after it is made, and readers of the data
+    frame, in whatever process, come out of that pickle.
+    """
 
-    def schema(self) -> StructType:
-        """The declared rows. Wrong options show here already, when the data frame is made."""
-        from dspark_json.schema.envelope import row_schema
+    def __init__(self, options: dict[str, str]) -> None:
+        from dspark_json.source.registered import ask_for_schemas
+        from dspark_json.source.row_type import resolve_row_type
         from dspark_json.source.rows import choose_engine
 
+        super().__init__(options)
         with _errors_first_hand():
             if "provider" in self.options:  # among the properties of a table, and only there
                 raise InvalidOptionError(
@@ -59,17 +60,28 @@ class DSparkJsonDataSource(DataSource):
                     remedy="Use CREATE TEMPORARY VIEW name USING `dspark-json` OPTIONS (vllm_endpoint '…'), or "
                     "spark.read and spark.readStream; give the key as vllm_api_key_file or DSPARK_API_KEY, not in SQL.",
                 )
-            choose_engine(reader_settings(self.options).parse_mode)
-            return from_arrow_schema(row_schema())
+            settings = reader_settings(self.options)
+            choose_engine(settings.parse_mode)
+            self._row_type = resolve_row_type(settings.types, lambda: ask_for_schemas(settings))
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(...)``."""
+        return "dspark-json"
+
+    def schema(self) -> StructType:
+        """The declared rows."""
+        with _errors_first_hand():
+            return from_arrow_schema(self._row_type.plan().declared)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of everything that is kept."""
         with _errors_first_hand():
-            return BatchReader(reader_settings(self.options), schema)
+            return BatchReader(reader_settings(self.options), schema, self._row_type)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream reader; never raises, because Spark's stream runner loses an error that is raised here."""
-        return StreamReader(dict(self.options), schema)
+        return StreamReader(dict(self.options), schema, self._row_type)
 
 
 class SplitPartition(InputPartition):
@@ -82,13 +94,12 @@ class SplitPartition(InputPartition):
 class RowReading:
     """What a task needs to turn a split into rows. Spark pickles it to the executors, the key with it."""
 
-    def __init__(self, settings: ReaderSettings, schema: StructType) -> None:
-        from dspark_json.engine.base import build_plan
+    def __init__(self, settings: ReaderSettings, schema: StructType, row_type: RowType) -> None:
         from dspark_json.source.rows import choose_engine
 
         self._settings = settings
         self._wanted = to_arrow_schema(schema, timezone="UTC")
-        build_plan(self._wanted)
+        self._plan = row_type.plan(self._wanted)
         choose_engine(settings.parse_mode)
 
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -106,19 +117,19 @@ class RowReading:
                 timeout_s=self._settings.timeout_s,
                 fail_on_data_loss=self._settings.fail_on_data_loss,
             )
-            yield from row_batches(chunks, choose_engine(self._settings.parse_mode), self._wanted)
+            yield from row_batches(chunks, choose_engine(self._settings.parse_mode), self._plan, self._wanted)
 
 
 class BatchReader(DataSourceReader):
     """Reads everything that is kept when the query is planned, from ``startingOffsets`` or ``startingTimestamp`` on."""
 
-    def __init__(self, settings: ReaderSettings, schema: StructType) -> None:
+    def __init__(self, settings: ReaderSettings, schema: StructType, row_type: RowType) -> None:
         if settings.starting == "latest" and settings.starting_timestamp is None:
             raise InvalidOptionError(
                 'startingOffsets "latest" leaves nothing to read in a batch', remedy='Use "earliest", or a stream.'
             )
         self._settings = settings
-        self._reading = RowReading(settings, schema)
+        self._reading = RowReading(settings, schema, row_type)
 
     def partitions(self) -> list[InputPartition]:
         """The splits, fixed now."""
@@ -134,9 +145,10 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in the driver's Python process, reads them in the tasks'."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, row_type: RowType) -> None:
         self._options = options
         self._schema = schema
+        self._row_type = row_type
         self._prepared: tuple[ReaderSettings, RowReading] | None = None
         self._planner: Planner | None = None
 
@@ -150,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._prepared is None:
             with _errors_first_hand():
                 settings = reader_settings(self._options)
-                self._prepared = settings, RowReading(settings, self._schema)
+                self._prepared = settings, RowReading(settings, self._schema, self._row_type)
         return self._prepared
 
     def initialOffset(self) -> Value:  # noqa: N802 - Spark's name, as all below
@@ -191,7 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(self) -> Planner:
         if self._planner is None:
             settings, _ = self._prepare()
-            self._planner = Planner(settings)
+            self._planner = Planner(settings, self._row_type)
             _log.info(
                 "adapter python plans %s (key %s)",
                 ", ".join(settings.addresses),

@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dspark_json.errors import (
     DSparkJsonError,
@@ -105,6 +105,10 @@ class Discovery:
     def seek_time(self, found: FoundSpool, lane: str, timestamp_us: int) -> int:
         """The first record of a lane written at or after a time, else its end."""
         return self._with_access(found, lambda access: access.seek_time(lane, timestamp_us))
+
+    def schemas(self, found: FoundSpool) -> list[dict[str, Any]]:
+        """The documents of all schemas that a spool's server has registered."""
+        return self._with_access(found, lambda access: access.schemas())
 
     def _with_access(self, found: FoundSpool, ask: Callable[[SpoolReader | HttpSpool], T]) -> T:
         if found.folder is not None:

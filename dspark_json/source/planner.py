@@ -23,11 +23,13 @@ from dspark_json.errors import (
 from dspark_json.source.admission import ReadLimits, Waiting, admit
 from dspark_json.source.discovery import Discovery, FoundSpool, Survey
 from dspark_json.source.offsets import LanePosition, Offset, SpoolPosition, parse_offset, parse_starting_offset
+from dspark_json.source.schema_watch import SchemaWatch
 from dspark_json.source.splits import LaneRange, Split, cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dspark_json.source.row_type import RowType
     from dspark_json.source.settings import ReaderSettings
     from dspark_json.spool.reader import LaneExtent
 
@@ -53,6 +55,7 @@ class PlannerCounts:
     lost_records: int = 0
     spools_replaced: int = 0
     endpoints_down: int = 0
+    schema_updates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,15 @@ class _Lane:
 class Planner:
     """Plans one stream (or one batch read). Called by one thread at a time; asks the servers, reads no records."""
 
-    def __init__(self, settings: ReaderSettings) -> None:
+    def __init__(self, settings: ReaderSettings, row_type: RowType | None = None) -> None:
+        """``row_type``: the rows of a stream, whose schemas are watched; None for a batch read."""
         self.counts = PlannerCounts()
         self._settings = settings
         self._discovery = Discovery(
             settings.addresses, local=settings.local, key=settings.key, timeout_s=settings.timeout_s
         )
+        watched = row_type is not None and row_type.settings.has_filter
+        self._watch = SchemaWatch(row_type, self._discovery.schemas) if row_type is not None and watched else None
         self._initial: Value | None = None
         self._survey: Survey | None = None
         self._target: dict[tuple[str, str], int] | None = None
@@ -178,6 +184,8 @@ class Planner:
 
         note_beginning = self._must_note_beginning(before)
         counts = [0] * len(lanes) if note_beginning else admit(waiting, limits, ends)
+        if any(counts):
+            self._look_at_schemas(survey)
         self._account_for_replaced(before, replaced)
         self._account_for_lost_tails(lanes)
         if not replaced and not any(counts) and not note_beginning:
@@ -223,6 +231,14 @@ class Planner:
                     spool.endpoint,
                 )
         return survey
+
+    def _look_at_schemas(self, survey: Survey) -> None:
+        """Notice new schemas: the extents were read before, so no record inside them carries one that is missed."""
+        if self._watch is not None:
+            try:
+                self._watch.look(survey.spools.values())
+            finally:
+                self.counts.schema_updates = self._watch.updates
 
     def _replaced(self, before: Offset, survey: Survey) -> list[str]:
         """The spools of an offset whose address has another one now."""

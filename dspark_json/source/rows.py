@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dspark_json.engine.base import Engine, build_plan
+from dspark_json.engine.base import Engine, ParsePlan, ParseStats
 from dspark_json.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
@@ -40,15 +40,22 @@ def choose_engine(parse_mode: str) -> Engine:
     return engine
 
 
-def row_batches(chunks: Iterable[Chunk], engine: Engine, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def row_batches(
+    chunks: Iterable[Chunk], engine: Engine, plan: ParsePlan, wanted: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """One batch a chunk, in exactly the schema ``wanted``: names, order, types and nullability.
 
-    ``SchemaError`` where the rows don't have these columns.
+    ``plan`` is the one for these columns. What it leaves out is counted and logged at the end.
     """
-    plan = build_plan(wanted)
+    total = ParseStats()
     for chunk in chunks:
-        batch, _ = engine.parse(chunk, plan)
+        batch, stats = engine.parse(chunk, plan)
+        total.add(stats)
         yield _exactly(batch, wanted)
+    if total.filtered:
+        _log.info("filtered_records %d of %d", total.filtered, total.records)
+    if total.dropped:
+        _log.warning("%d malformed records of %d are dropped: mode is DROPMALFORMED", total.dropped, total.records)
 
 
 def _exactly(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from dspark_json.errors import InvalidOptionError, MissingOptionError
 from dspark_json.options import reader_values
 from dspark_json.source.admission import ReadLimits
+from dspark_json.source.type_settings import TypeSettings, type_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["ReaderSettings", "reader_settings"]
+
+_READ_LOCALLY: Final = "A spool is read from a local folder, or over HTTP with vllm_endpoint."
+_KEPT_LOCALLY: Final = "schemaLocation is a local folder of the driver, not one of a cluster's file system."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,13 @@ class ReaderSettings:
     fail_on_data_loss: bool
     timeout_s: float
     parse_mode: str
+    types: TypeSettings = field(default_factory=TypeSettings)
 
 
 def reader_settings(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> ReaderSettings:
     """Read a reader's options; an ``OptionError`` names what is wrong with them."""
     values = reader_values(given)
+    types = type_settings(values)
     endpoints, path = values["vllm_endpoint"], values["path"]
     assert isinstance(endpoints, tuple)
     if path is not None and endpoints:
@@ -54,7 +60,7 @@ def reader_settings(given: Mapping[str, str], environment: Mapping[str, str] | N
             remedy='Add .option("vllm_endpoint", "http://localhost:8000"), or give a spool folder to .load(path).',
         )
     return ReaderSettings(
-        addresses=endpoints or (_folder(str(path)),),
+        addresses=endpoints or (_folder(str(path), _READ_LOCALLY),),
         local=path is not None,
         key=_key(values, os.environ if environment is None else environment),
         starting=str(values["startingOffsets"]),
@@ -64,6 +70,7 @@ def reader_settings(given: Mapping[str, str], environment: Mapping[str, str] | N
         fail_on_data_loss=values["failOnDataLoss"] is True,
         timeout_s=float(str(values["endpointTimeoutSec"])),
         parse_mode=str(values["parse_mode"]),
+        types=types if types.location is None else replace(types, location=_folder(types.location, _KEPT_LOCALLY)),
     )
 
 
@@ -72,7 +79,7 @@ def _whole(value: object) -> int | None:
     return value
 
 
-def _folder(path: str) -> str:
+def _folder(path: str, remedy: str) -> str:
     """A folder's absolute path, from a path or a ``file:`` URI (Spark makes one of the path of a table)."""
     if path.startswith("file:"):
         parts = urlsplit(path)
@@ -80,10 +87,7 @@ def _folder(path: str) -> str:
             raise InvalidOptionError(f'"{path}" is not the URI of a local folder', remedy="Give an absolute path.")
         path = unquote(parts.path)
     elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
-        raise InvalidOptionError(
-            f'"{path}" is not a local folder',
-            remedy="A spool is read from a local folder, or over HTTP with vllm_endpoint.",
-        )
+        raise InvalidOptionError(f'"{path}" is not a local folder', remedy=remedy)
     return str(Path(path).absolute())
 
 

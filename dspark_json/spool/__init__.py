@@ -7,7 +7,8 @@
      ├── claim, lane         making a spool, taking a lane; recovery puts it in order
      ├── segment             the two files at hand, and what of them is committed
      ├── retention           what has to go
-     └── stats, schemas      counters of a lane, answer schemas of the spool
+     ├── stats, schema_uses  counters of a lane
+     └── schemas             answer schemas of the spool
     access                   what a reader sees: SpoolAccess and its values
      ├── reader, lane_files  through the folder
      └── http                through the server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,4 +87,12 @@ class SpoolAccess(Protocol):
 
     def seek_time(self, lane: str, timestamp_us: int) -> int:
         """The number of the first record appended at or after a time; the next number where there is none."""
+        ...
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """The documents of the schema registry (``schema.registry``), in the order of their hashes.
+
+        Each has two members more: ``count``, the requests that asked for it, and ``last_used``, when the last one did
+        (µs since the epoch, 0 where none is known of); a running server's numbers may be a second old in the folder.
+        """
         ...

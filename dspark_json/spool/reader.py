@@ -8,7 +8,7 @@ import sys
 import time
 import zlib
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dspark_json.errors import (
     BeyondEndError,
@@ -29,6 +29,8 @@ from dspark_json.spool.access import (
 )
 from dspark_json.spool.lane_files import FilesVanishedError, LaneFiles, Segment, lane_names, list_lane, opened
 from dspark_json.spool.os_errors import reading_failed
+from dspark_json.spool.schema_uses import documents_with_uses, sum_schema_uses
+from dspark_json.spool.schemas import SchemaStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +97,12 @@ class SpoolReader:
     def seek_time(self, lane: str, timestamp_us: int) -> int:
         """The number of the first record appended at or after a time (µs); the next number where there is none."""
         return self._look(lane, lambda files: _seek(files, timestamp_us))
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """The documents of the schema registry with ``count`` and ``last_used``, see ``SpoolAccess``."""
+        found = documents_with_uses(SchemaStore(self.folder).list(), sum_schema_uses(self.folder))
+        self._check_identity()
+        return found
 
     def _look(self, lane: str, use: Callable[[LaneFiles], _T]) -> _T:
         """List a lane and use its files; again while retention takes files away between the two."""

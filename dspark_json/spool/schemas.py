@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_SCHEMAS: Final = 1_000
+MAX_BYTES: Final = 16 << 20  # a spool is in memory as a rule, and clients choose what they send
 _HASH: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 _FILE_NAME: Final = re.compile(r"([0-9A-Za-z_-]{1,128})\.json")
 
@@ -30,11 +31,12 @@ class StoredSchema:
 
 
 class SchemaStore:
-    """Create-once storage of at most 1,000 documents by hash; safe between threads and processes."""
+    """Create-once storage of at most 1,000 documents (16 MiB) by hash; safe between threads and processes."""
 
     def __init__(self, spool: Path) -> None:
         self._folder = spool / layout.SCHEMAS_FOLDER
         self._known: set[str] = set()
+        self._sizes: dict[str, int] = {}  # a file never changes once it is there
 
     def put(self, hash: str, document: Mapping[str, Any]) -> bool:  # noqa: A002 - the field's name
         """Keep ``document`` under ``hash``, unless something is kept there already.
@@ -50,9 +52,11 @@ class SchemaStore:
         try:
             self._folder.mkdir(mode=layout.FOLDER_MODE, parents=False, exist_ok=True)
             if not path.exists():
-                if len(self._names()) >= MAX_SCHEMAS:
+                raw = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+                names = self._names()
+                if len(names) >= MAX_SCHEMAS or self._bytes(names) + len(raw) > MAX_BYTES:
                     return False
-                self._create(path, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+                self._create(path, raw)
         except OSError as error:
             raise writing_failed(path, error) from error
         self._known.add(hash)
@@ -83,6 +87,11 @@ class SchemaStore:
         except OSError as error:
             raise reading_failed(self._folder, error) from error
         return {match[1] for match in map(_FILE_NAME.fullmatch, names) if match is not None}
+
+    def _bytes(self, names: set[str]) -> int:
+        for name in names - self._sizes.keys():
+            self._sizes[name] = (self._folder / f"{name}.json").stat().st_size
+        return sum(self._sizes[name] for name in names)
 
     @staticmethod
     def _create(path: Path, raw: bytes) -> None:

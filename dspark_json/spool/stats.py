@@ -45,9 +45,13 @@ def load_counters(lane: Path) -> Counters:
     return Counters(_read(lane / STATS_FILE))
 
 
-def save_counters(lane: Path, counters: Counters) -> None:
-    """Replace ``stats.json`` of a lane, so that a reader sees the old numbers or the new ones."""
-    raw = json.dumps(counters.snapshot(), sort_keys=True, separators=(",", ":")).encode() + b"\n"
+def save_counters(lane: Path, counters: Counters, schemas: Mapping[str, Mapping[str, int]] | None = None) -> None:
+    """Replace ``stats.json`` of a lane, so that a reader sees the old numbers or the new ones.
+
+    ``schemas``: the uses of answer schemas, see ``spool.schema_uses``.
+    """
+    members = {**counters.snapshot(), **({"schemas": schemas} if schemas else {})}
+    raw = json.dumps(members, sort_keys=True, separators=(",", ":")).encode() + b"\n"
     replace_file(lane / STATS_FILE, raw)
 
 

@@ -17,6 +17,7 @@ from dspark_json.spool.lane_files import lane_names
 from dspark_json.spool.layout import now_us
 from dspark_json.spool.os_errors import opening_failed, writing_failed
 from dspark_json.spool.retention import Retention, RetentionSettings, default_bytes
+from dspark_json.spool.schema_uses import SchemaUses, load_schema_uses
 from dspark_json.spool.segment import OpenSegment
 from dspark_json.spool.stats import Counters, load_counters, save_counters
 
@@ -60,7 +61,7 @@ class _Part:
 
 
 class LaneWriter:
-    """Appends records to one lane of a spool; owned by one thread (``counters`` may be used from any).
+    """Appends records to one lane of a spool; owned by one thread (``counters``, ``schema_uses`` may be used from any).
 
     The writer counts ``records``, ``bytes``, ``retention_deleted_records`` and ``retention_deleted_bytes`` itself;
     what an append refused is for the caller to count, who knows what became of it.
@@ -92,6 +93,7 @@ class LaneWriter:
                 self._lanes = len(lane_names(folder))
                 self._begin(state)
                 self.counters: Counters = load_counters(self._held.folder)
+                self.schema_uses: SchemaUses = load_schema_uses(self._held.folder)
                 limits = RetentionSettings(self._limit, settings.retention_us)
                 self._retention = Retention(folder, self._held.name, self._boot_id, limits, self.counters)
             except BaseException:
@@ -159,6 +161,9 @@ class LaneWriter:
                 self._gone = True
                 raise self._gone_error() from error
             raise writing_failed(self._held.folder, error) from error
+        if self._segment is not None and not self._segment.is_in_place():
+            self._gone = True  # written, but into files that nobody can open any more
+            raise self._gone_error()
         self.counters.add("records", len(records))
         self.counters.add("bytes", sum(len(line) for part in parts for line in part.data))
 
@@ -191,7 +196,7 @@ class LaneWriter:
             if age is not None and segment.count and segment.oldest_at < self._clock() - age:
                 self._roll()
             self._lanes = max(1, self._retention.run(self._clock()))
-            save_counters(self._held.folder, self.counters)
+            self._save_counts()
         except OSError as error:
             raise writing_failed(self._held.folder, error) from error
 
@@ -202,7 +207,7 @@ class LaneWriter:
         self._closed = True
         try:
             if self._segment is not None and self._segment.is_in_place():
-                save_counters(self._held.folder, self.counters)
+                self._save_counts()
         except OSError:
             pass  # the counters of the last second are not worth an error at the end
         finally:
@@ -329,6 +334,9 @@ class LaneWriter:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    def _save_counts(self) -> None:
+        save_counters(self._held.folder, self.counters, self.schema_uses.to_member())
 
     def _release(self) -> None:
         if self._segment is not None:

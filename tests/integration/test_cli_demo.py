@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,17 @@ def demo(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
 
 
+def shows_both_schemas_typed(text: str) -> None:
+    """The columns that each schema gives, side by side, under how many answers have which parse_status."""
+    lines = text.splitlines()
+    titles = next(number for number, line in enumerate(lines) if line.startswith("order: parse_status "))
+    assert re.match(r"order: parse_status (\w+ \d+(, )?)+ +risk: parse_status (\w+ \d+(, )?)+", lines[titles])
+    assert re.search(r"order: parse_status .*\bok [1-9].* risk: parse_status .*\bok [1-9]", lines[titles])
+    columns = ["order_id", "amount", "paid", "currency", "items", "customer", "score", "risk_level", "reasons"]
+    assert re.findall(r"\w+", lines[titles + 2]) == columns
+    assert re.search(r"\[\{\"sku\":", "".join(lines[titles + 4 :]))
+
+
 @pytest.mark.spark
 def test_every_answer_is_in_the_table_once(tmp_path: Path) -> None:
     done = demo("--requests", 40, "--dir", tmp_path / "demo", "--json")
@@ -31,6 +43,7 @@ def test_every_answer_is_in_the_table_once(tmp_path: Path) -> None:
     }  # fmt: skip
     assert counts["seconds"] > 0
     assert "rows in the table" in done.stderr
+    shows_both_schemas_typed(done.stderr)
     assert "WARN" not in done.stderr
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "demo" / "table" / "_delta_log").glob("*.json"))

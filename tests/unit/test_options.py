@@ -16,6 +16,20 @@ def test_names_match_whatever_their_case() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("mode", "failfast", "FAILFAST"),
+        ("schemaEvolutionMode", "ADDNEWCOLUMNS", "addNewColumns"),
+        ("contentRepair", "Strict", "strict"),
+        ("rescuedDataColumn", " rest ", "rest"),
+        ("schema_cache_ttl_sec", "0", 0.0),
+    ],
+)
+def test_a_word_is_taken_in_any_case_and_has_one_spelling_after_it(name: str, text: str, value: object) -> None:
+    assert reader_values({name: text})[name] == value
+
+
+@pytest.mark.parametrize(
     ("alias", "name", "text", "value"),
     [("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "5", 5), ("dspark.json.parse_mode", "parse_mode", "cpu", "cpu")],
 )
@@ -65,6 +79,15 @@ def test_an_unknown_option_is_an_error_that_names_the_closest_one(given: str, me
         ("vllm_endpoint", "http://h,,http://i", "empty"),
         ("vllm_endpoint", "http://h/v1,http://h/", "listed twice"),
         ("vllm_endpoint", "http://h/?a=1", '"?"'),
+        ("mode", "STRICT", '"PERMISSIVE", "DROPMALFORMED", "FAILFAST"'),
+        ("contentRepair", "none", '"auto", "strict"'),
+        ("schemaEvolutionMode", "add", '"addNewColumns"'),
+        ("fieldNames", "unsafe", '"safe", "exact"'),
+        ("schema_cache_ttl_sec", "-1", "at least 0"),
+        ("contentSchema", " ", "must not be empty"),
+        ("responseSchema", "", "must not be empty"),
+        ("rescuedDataColumn", "a b", "a column's name"),
+        ("columnNameOfCorruptRecord", "a.b", "a column's name"),
         ("timestampFormat", "yyyy", "created is a TIMESTAMP already"),
     ],
 )

@@ -81,6 +81,7 @@ class _Server:
 
 def _demo(options: argparse.Namespace, folder: DemoFolder, screen: Screen) -> Verdict:
     from dspark_json.cli.access import open_access
+    from dspark_json.cli.demo.answers import SCHEMAS
     from dspark_json.cli.demo.clients import demo_requests
     from dspark_json.cli.demo.pipeline import Pipeline
     from dspark_json.cli.demo.run import DemoRun
@@ -113,6 +114,11 @@ def _demo(options: argparse.Namespace, folder: DemoFolder, screen: Screen) -> Ve
                 screen.say(f"{lost} answers left no record: the server's log says why ({folder.server_log})")
             if verdict.delta_rows:
                 screen.sample(pipeline.sample(_SAMPLE_ROWS))
+                registered = {document["name"] for document in access.schemas()}
+                asked = [schema for schema in SCHEMAS if schema in registered]
+                screen.typed(
+                    [pipeline.typed(schema, _source_options(server, before), _SAMPLE_ROWS) for schema in asked]
+                )
     return verdict
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from dspark_json.cli.demo.answers import TypedAnswers
     from dspark_json.cli.demo.folder import DemoFolder
     from dspark_json.cli.demo.verdict import RowKey
 
@@ -72,6 +73,12 @@ class Pipeline:
         newest = self._table().where(worth_a_look).orderBy("created", "id", ascending=False)
         columns = ("id", "created", "choices[0].message.content", "usage.total_tokens")
         return [tuple(row) for row in newest.selectExpr(*columns).limit(count).collect()]
+
+    def typed(self, schema: str, options: dict[str, str], count: int) -> TypedAnswers:
+        """The answers asked for with a schema, read once more from the server, as values; ``count`` of them."""
+        from dspark_json.cli.demo.answers import typed_answers
+
+        return typed_answers(self._spark, schema, options, count)
 
     def close(self) -> None:
         """End the query and Spark."""

@@ -12,11 +12,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dspark_json.cli.summary import printable
+
 if TYPE_CHECKING:
+    from dspark_json.cli.demo.answers import TypedAnswers
     from dspark_json.cli.demo.folder import DemoFolder
     from dspark_json.cli.demo.verdict import Verdict
 
 _CONTENT_CHARACTERS: Final = 60
+_VALUE_CHARACTERS: Final = 12
 _WIDTH: Final = 120  # where there is no terminal to ask
 _QUERY: Final = """\
   from delta import configure_spark_with_delta_pip
@@ -80,9 +84,24 @@ class Screen:
         table.add_column("tokens", justify="right", no_wrap=True, min_width=6)
         for answer_id, created, content, tokens in rows:
             text = content if len(content) <= _CONTENT_CHARACTERS else content[: _CONTENT_CHARACTERS - 1] + "…"
-            shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-            table.add_row(str(answer_id), str(created), escape(shown), str(tokens))
+            table.add_row(str(answer_id), str(created), _shown(text), str(tokens))
         self._console.print(table)
+
+    def typed(self, answers: Sequence[TypedAnswers]) -> None:
+        """Show the columns of ``parsed`` that each schema gives, side by side, and how each parse went."""
+        both = Table.grid(padding=(0, 2))
+        tables = []
+        for one in answers:
+            table = Table(title=_shown(one.title), title_justify="left")
+            for column in one.columns:
+                table.add_column(_shown(column), no_wrap=True, overflow="ellipsis", max_width=_VALUE_CHARACTERS)
+            for row in one.rows:
+                table.add_row(*map(_shown, row))
+            tables.append(table)
+        if tables:
+            both.add_row(*tables)
+            self.say('choices[].parsed by schema: .option("responseSchema", …), "inline(choices)", "parsed.*"')
+            self._console.print(both)
 
     def closing(self, verdict: Verdict, folder: DemoFolder) -> None:
         """Say where the table lies, how to query it, and the counts."""
@@ -91,3 +110,8 @@ class Screen:
         self.say("Query it in Python, where delta-spark is installed:")
         self.say(_QUERY.format(table=folder.table))
         self.say(("OK: " if verdict.agrees else "THE COUNTS DON'T AGREE: ") + verdict.sentence())
+
+
+def _shown(text: str) -> str:
+    """Text from outside: no markup, and nothing that a terminal would obey."""
+    return escape(printable(text))

@@ -19,7 +19,17 @@ def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Com
     return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize("words", [("--help",), ("demo", "--help"), ("tail", "--help"), ("bench", "capture", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("demo", "--help"),
+        ("tail", "--help"),
+        ("parse", "--help"),
+        ("schema", "--help"),
+        ("bench", "capture", "--help"),
+    ],
+)
 def test_help_shows_an_example(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode == 0

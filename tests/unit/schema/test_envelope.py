@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dspark_json.schema import row_schema
 from dspark_json.schema.ddl import from_ddl, to_ddl
+from dspark_json.schema.envelope import row_schema
 from dspark_json.schema.fields import timestamp_unit, wire_names
 
 if TYPE_CHECKING:

@@ -219,6 +219,77 @@ def test_references_that_double_at_each_step_end_in_bounded_time(combine: str) -
     assert time.process_time() - started < 10
 
 
+def doubling(leaf: Any, combine: str = "anyOf", steps: int = 40) -> Any:
+    pairs = {f"d{i}": {combine: [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(steps)}
+    return {"$defs": pairs | {f"d{steps}": leaf}, "$ref": "#/$defs/d0"}
+
+
+def shared(definition: Any, times: int) -> Any:
+    return {"$defs": {"e": definition}, "anyOf": [{"$ref": "#/$defs/e"}] * times}
+
+
+def arrays(levels: int) -> Any:
+    return {"items": arrays(levels - 1)} if levels else {}
+
+
+def maps(levels: int) -> Any:
+    return {"type": "object", "additionalProperties": maps(levels - 1)} if levels else {}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        doubling({"type": "string"}),
+        doubling({"enum": [1] * 60_000}),
+        doubling({"type": ["string"] * 20_000}),
+        doubling({"$ref": "#/$defs/" + "%41" * 60_000, "$defs": {}}),
+        {"allOf": [{"properties": {f"a{i}": {}}} for i in range(5_000)]},
+        shared({f"k{i}": 0 for i in range(15_000)}, 3_000),
+        shared({"anyOf": [True] * 24_000}, 500),
+        shared({"enum": ["a"] * 40_000}, 3_000),
+        {"type": ["object"] * 24_000, "properties": {}},
+        {"$defs": {"a": arrays(46)}, "properties": {f"f{i}": {"$ref": "#/$defs/a"} for i in range(4_000)}},
+        {"$defs": {"a": maps(23)}, "properties": {f"f{i}": {"$ref": "#/$defs/a"} for i in range(4_000)}},
+        {
+            "$defs": {"a": {"properties": {f"{i}" + "y" * 4_000: {} for i in range(50)}}},
+            "properties": {f"f{i}": {"$ref": "#/$defs/a"} for i in range(95)},
+        },
+        {"type": json.loads("[" * 900 + "]" * 900)},
+    ],
+    ids=range(13),
+)
+def test_no_schema_of_a_request_costs_more_than_a_fraction_of_a_second(schema: Any) -> None:
+    assert len(json.dumps(schema)) < 300_000
+    started = time.process_time()
+    try:
+        text = to_ddl(from_json_schema(schema, names="exact"))
+    except ContentSchemaError:
+        text = ""
+    assert len(text) < 1_000_000
+    assert time.process_time() - started < 1  # about 40 ms; it was minutes before there was a limit
+
+
+def test_large_schemas_of_every_day_are_within_the_limits() -> None:
+    def wide(fields: int, part: Any) -> Any:
+        return {"type": "object", "properties": {f"field_{i:04}": part for i in range(fields)}}
+
+    words = {"$defs": {"e": {"enum": [f"word {i}" for i in range(1_000)]}}}
+    for schema in (
+        wide(4_500, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        wide(2_500, {"type": "array", "items": {"type": "array", "items": {"type": "string"}}}),
+        wide(2_500, {"type": "object", "additionalProperties": {"type": "number"}}),
+        wide(2_000, {"$ref": "#/$defs/e", "description": "one of many words"}) | words,
+        {"allOf": [wide(20, {"type": "string"})] * 100},
+    ):
+        kind = from_json_schema(schema)
+        assert checked_content_type(kind) == kind
+
+
+def test_a_name_that_is_not_unicode_is_a_named_error() -> None:
+    with pytest.raises(ContentSchemaError, match="not Unicode"):
+        from_json_schema({"properties": {"\ud800": {}}})
+
+
 def test_a_schema_text_that_is_no_json_or_too_deep_is_a_named_error() -> None:
     assert json_schema_from_text('{"type":"string"}') == {"type": "string"}
     for text in ("{", "[" * 100_000):

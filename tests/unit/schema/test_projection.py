@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dspark_json.errors import SchemaError
-from dspark_json.schema import row_schema
+from dspark_json.schema.envelope import row_schema
 from dspark_json.schema.fields import wire_names
 from dspark_json.schema.projection import project
 

@@ -28,13 +28,18 @@ def waiting(sizes: Sizes) -> list[Waiting]:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6), st.integers(1, 200))
-def test_shares_sum_to_the_limit_and_are_in_proportion(weights: list[int], limit: int) -> None:
+def test_shares_sum_to_the_limit_one_for_each_that_waits_and_the_rest_in_proportion(
+    weights: list[int], limit: int
+) -> None:
     shares = share(weights, limit)
     assert sum(shares) == min(limit, sum(weights))
-    for weight, part in zip(weights, shares, strict=True):
-        assert 0 <= part <= weight
+    one_each = 1 if limit >= sum(weight > 0 for weight in weights) else 0
+    first = [min(weight, one_each) for weight in weights]
+    total, rest = sum(weights) - sum(first), limit - sum(first)
+    for weight, part, one in zip(weights, shares, first, strict=True):
+        assert one <= part <= weight
         if sum(weights) > limit:
-            assert abs(part - limit * weight / sum(weights)) < 1
+            assert abs(part - one - rest * (weight - one) / total) < 1
 
 
 def test_ties_go_to_the_first_lane() -> None:

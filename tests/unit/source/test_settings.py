@@ -82,3 +82,14 @@ def test_the_key_is_in_no_repr() -> None:
     settings = reader_settings({**SERVER, "vllm_api_key": "hush-hush"}, {})
     assert settings.key == "hush-hush"
     assert "hush-hush" not in repr(settings)
+
+
+@pytest.mark.parametrize("given", ["/types/of query", "file:///types/of%20query", "file:/types/of%20query"])
+def test_the_schema_location_is_a_local_folder(given: str) -> None:
+    assert reader_settings({**SERVER, "schemaLocation": given}, {}).types.location == "/types/of query"
+
+
+@pytest.mark.parametrize("given", ["s3://bucket/types", "hdfs://name/types"])
+def test_a_schema_location_elsewhere_is_refused(given: str) -> None:
+    with pytest.raises(InvalidOptionError, match="schemaLocation is a local folder of the driver"):
+        reader_settings({**SERVER, "schemaLocation": given}, {})

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from spool_support import lane_of, records, settings
 
-from dspark_json.spool.schemas import MAX_SCHEMAS, SchemaStore
+from dspark_json.spool.reader import SpoolReader
+from dspark_json.spool.schema_uses import SchemaUse, SchemaUses, load_schema_uses, sum_schema_uses
+from dspark_json.spool.schemas import MAX_BYTES, MAX_SCHEMAS, SchemaStore
 from dspark_json.spool.stats import Counters, load_counters, save_counters, sum_counters
 from dspark_json.spool.writer import LaneWriter
 
@@ -110,3 +112,68 @@ def test_threads_that_put_the_same_schema_leave_one_whole_file(tmp_path: Path) -
         thread.join()
     assert results == [True] * 8
     assert [path.name for path in (tmp_path / "schemas").iterdir()] == ["same.json"]
+
+
+def test_schemas_of_more_than_16_mib_in_all_are_refused(tmp_path: Path) -> None:
+    store = SchemaStore(tmp_path)
+    document = {"schema": "x" * (1 << 20)}
+    kept = [store.put(f"h{number}", document) for number in range(20)]
+    assert kept == [True] * 15 + [False] * 5
+    assert sum(path.stat().st_size for path in (tmp_path / "schemas").iterdir()) <= MAX_BYTES
+    assert store.put("small", {})
+
+
+def test_a_restarted_writer_goes_on_with_the_uses_of_schemas(tmp_path: Path) -> None:
+    for at in (7, 5):
+        with LaneWriter.open(tmp_path, settings()) as writer:
+            writer.append(records(0, 1))
+            writer.schema_uses.add("b1", at)
+            writer.schema_uses.add("a1", at)
+            writer.maintain()
+            writer.schema_uses.add("a1", at + 10)
+    stats = json.loads((lane_of(tmp_path) / "stats.json").read_text())
+    assert stats["schemas"] == {"a1": {"count": 4, "last_used": 17}, "b1": {"count": 2, "last_used": 7}}
+    assert sum_counters(tmp_path)["records"] == 2
+    assert "schemas" not in sum_counters(tmp_path)
+
+
+def test_documents_are_listed_with_the_uses_of_all_lanes(tmp_path: Path) -> None:
+    writers = [LaneWriter.open(tmp_path, settings()) for _ in range(3)]
+    assert SpoolReader(tmp_path).schemas() == []
+    store = SchemaStore(tmp_path)
+    store.put("b1", {"hash": "b1", "name": "order"})
+    store.put("a1", {"name": "risk", "hash": "forged"})
+    for number, writer in enumerate(writers):
+        writer.schema_uses.add("b1", 10 - number)
+        writer.close()
+    assert SpoolReader(tmp_path).schemas() == [
+        {"name": "risk", "hash": "a1", "count": 0, "last_used": 0},
+        {"hash": "b1", "name": "order", "count": 3, "last_used": 10},
+    ]
+    assert sum_schema_uses(tmp_path, but="0001") == {"b1": SchemaUse(2, 10)}
+    assert sum_schema_uses(tmp_path / "absent") == {}
+
+
+def test_broken_uses_of_schemas_count_as_none(tmp_path: Path) -> None:
+    good = {"count": 1, "last_used": 2}
+    broken: list[object] = [[], "x", {"a": 1}, {"a": {"count": "1", "last_used": 2}}, {"a": {"count": 1}}, {"a": None}]
+    for schemas in broken:
+        (tmp_path / "stats.json").write_text(json.dumps({"records": 1, "schemas": schemas}))
+        assert load_schema_uses(tmp_path).snapshot() == {}
+    (tmp_path / "stats.json").write_text(json.dumps({"schemas": {"a": None, "b": good}}))
+    assert load_schema_uses(tmp_path).snapshot() == {"b": SchemaUse(1, 2)}
+
+
+def test_counting_uses_from_many_threads_loses_nothing() -> None:
+    uses = SchemaUses()
+
+    def use() -> None:
+        for at in range(3_000):
+            uses.add("a", at)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert uses.snapshot() == {"a": SchemaUse(12_000, 2_999)}

@@ -276,6 +276,18 @@ def test_a_folder_that_is_gone_is_noticed_and_opening_again_makes_a_new_spool(tm
         assert read_lines(folder) == expected_lines(0, 2)
 
 
+def test_a_record_for_a_folder_that_is_gone_is_refused_at_once_not_counted_as_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    writer = LaneWriter.open(folder, settings())
+    writer.append(records(0, 3))
+    shutil.rmtree(folder)
+    with pytest.raises(SpoolWriteError, match="removed, moved or changed"):
+        writer.append([record(3)])
+    assert writer.gone
+    assert writer.counters.snapshot()["records"] == 3
+    writer.close()
+
+
 def test_a_removed_folder_is_noticed_when_the_next_segment_is_begun(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     writer = LaneWriter.open(folder, settings(segment_bytes=100))

@@ -1,0 +1,80 @@
+"""The lines of a file or of standard input, as they come."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from dspark_json.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from io import BufferedIOBase
+
+_AT_ONCE: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that is not blank, without its line feed; ``number`` counts all lines from 1 on."""
+
+    number: int
+    text: bytes
+
+
+def line_batches(file: str) -> Generator[list[Line], None, None]:
+    """The lines of ``file`` (``-``: standard input), those together that one read gives: a live pipe is not waited for.
+
+    Raises ``InvalidOptionError`` where the file can't be read.
+    """
+    try:
+        if file == "-":
+            yield from _batches(cast("BufferedIOBase", sys.stdin.buffer))
+        else:
+            with _opened(file) as source:
+                yield from _batches(source)
+    except _UnreadableError as error:
+        raise InvalidOptionError(
+            f'"{file}" can\'t be read: {error.reason}', remedy="Give a file of lines, or - for standard input."
+        ) from None
+
+
+class _UnreadableError(Exception):
+    """What the operating system said to a read; apart from the errors of whoever takes the lines."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.reason = error.strerror or str(error)
+
+
+def _opened(file: str) -> BufferedIOBase:
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise _UnreadableError(error) from None
+    except ValueError as error:  # a NUL in the name
+        raise _UnreadableError(OSError(str(error))) from None
+
+
+def _batches(source: BufferedIOBase) -> Iterator[list[Line]]:
+    number, begun = 0, list[bytes]()
+    while True:
+        try:
+            block = source.read1(_AT_ONCE)
+        except OSError as error:
+            raise _UnreadableError(error) from None
+        if b"\n" not in block and block:
+            begun.append(block)
+            continue
+        *whole, rest = b"".join([*begun, block]).split(b"\n")
+        begun = [rest]
+        if not block:  # the end: a last line may lack its line feed
+            whole.append(rest)
+        lines = [Line(number + i, text) for i, text in enumerate(whole, start=1) if text.strip()]
+        number += len(whole)
+        if lines:
+            yield lines
+        if not block:
+            return

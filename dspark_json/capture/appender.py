@@ -34,7 +34,7 @@ Waiter = asyncio.Future[bool]
 CLOSE_SECONDS: Final = 5.0
 _MAINTAIN_SECONDS: Final = 1.0
 # In async mode nobody waits for a record, so a few are gathered before the thread goes to work.
-_LINGER_SECONDS: Final = 0.005
+_LINGER_SECONDS: Final = 0.01
 _GROUP_RECORDS: Final = 256
 _GROUP_BYTES: Final = 4 << 20
 _FIRST_RETRY_SECONDS: Final = 0.5

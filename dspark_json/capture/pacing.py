@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-# Each handing over of the GIL costs both threads several wake-ups, so a slice is long enough for some twenty answers and
+# Each handing over of the GIL costs both threads several wake-ups: a slice is long enough for some twenty answers, and
 # short enough not to show beside a server's own pauses.
 SLICE_SECONDS: Final = 400e-6
 # sleep(0) hands the GIL over only if the other thread wakes faster than this one asks again; a tiny sleep always does.

@@ -34,6 +34,9 @@ def content_type_from(given: str, *, names: FieldNames = "safe") -> pa.DataType:
             return checked_content_type(from_json_schema(json_schema_from_text(text), names=names))
         return from_ddl(text, names=names)
     except ContentSchemaError as error:
+        if file is None and not given.lstrip().startswith("{") and len(given.split()) == 1:
+            message = f"{error.message} (and there is no file of this name)"
+            raise ContentSchemaError(message, remedy=error.remedy) from None
         if file is None:
             raise
         raise ContentSchemaError(f"{file}: {error.message}", remedy=error.remedy) from None

@@ -54,11 +54,20 @@ def checked_content_type(kind: pa.DataType) -> pa.DataType:
                 )
         elif not pa.types.is_list(part) and part not in _SCALARS:
             raise ContentSchemaError(
-                f'"{place}" is of a type that JSON text can\'t be parsed to ({part})',
+                f'"{place}" is of a type that JSON text can\'t be parsed to ({_spark_name(part)})',
                 remedy="Types are STRING, BIGINT, INT, DOUBLE, BOOLEAN, STRUCT, ARRAY and MAP<STRING, …>; "
                 "declare STRING and cast the column.",
             )
     return kind
+
+
+def _spark_name(kind: pa.DataType) -> str:
+    """The name that a user of Spark knows a refused type by."""
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
+    if pa.types.is_date(kind):
+        return "DATE"
+    return str(kind).upper()
 
 
 def _parts(kind: pa.DataType, place: str, level: int) -> Iterator[tuple[str, int, pa.DataType]]:

@@ -201,5 +201,10 @@ def _not_registered(schemas: Sequence[RegisteredSchema], kind: SchemaKind, wante
     return ContentSchemaError(
         f'{_OPTIONS[kind]} "{wanted}" is not registered with the server',
         remedy=(f'Did you mean "{close[0]}"? ' if close else "")
-        + f"{there} A schema is registered by the first request that asks for it; without one, give contentSchema.",
+        + f"{there} "
+        + (
+            "A tool is registered by the first request that defines it with strict: true."
+            if kind == "tool"
+            else "A schema is registered by the first request that asks for it; without one, give contentSchema."
+        ),
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,3 +26,18 @@ def test_the_contributors_map_stays_short_and_names_only_files_that_exist() -> N
     for word in text.split("`")[1::2]:
         if word.endswith(".py") or (word.endswith("/") and " " not in word):
             assert (ROOT / word).exists(), word
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/answers.md", "docs/performance.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text(encoding="utf-8")):
+        assert target.startswith("http") or ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_the_package_alone_pulls_in_no_spark() -> None:
+    needed = {re.split(r"[<>=!~ ;\[]", line)[0] for line in requires("dspark-json") or [] if "extra ==" not in line}
+    assert needed == {"httpx", "orjson", "pyarrow"}

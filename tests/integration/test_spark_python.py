@@ -1,0 +1,47 @@
+"""What a user sees whose Spark runs another Python than the one this package is installed in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.read.format("dspark-json").load("/tmp")
+"""
+
+
+@pytest.mark.spark
+def test_a_python_without_our_requirements_is_named_with_the_remedy(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    bare = tmp_path / "bare/bin/python"
+    site = subprocess.run(
+        [bare, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    for package in ("pyarrow", "pyspark"):  # what any Python data source needs
+        source = subprocess.run(
+            [sys.executable, "-c", f"import {package}; print({package}.__path__[0])"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        (Path(site) / package).symlink_to(source)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": str(bare)},
+    )
+    assert ran.returncode != 0
+    assert (
+        f"DSPARK_JSON_MISSING_PACKAGE: Spark runs {bare}, which has no package httpx. Set PYSPARK_PYTHON" in ran.stderr
+    )
+    assert "ModuleNotFoundError" not in ran.stderr

@@ -1,4 +1,15 @@
-"""The answer's text as a value: the strict parse, the repairs after it, the status of the outcome (DESIGN §6)."""
+"""The answer's text as a value: the strict parse, the repairs after it, the status of the outcome (DESIGN §6).
+
+Thinking before the value ends at the first ``</think>``. Where the text, behind a byte order mark and white space,
+begins with ``<think>``, that is all. Where it does not, the opening tag may have stood in the prompt, or the closing
+one is a word of the answer. No value may be made of the inside of an answer, so that tag ends thinking only if
+
+1. a text that begins like an answer (with ``{``, ``[``, ``"`` or three backticks) has had a whole value before it, and
+2. the double quotes before it pair up (a backslash takes the character after it along), or what follows it is one
+   object or array, perhaps fenced, and nothing else.
+
+Else the text has no thinking and is judged as it stands.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from dspark_json.engine.json_spans import Document, JsonSyntaxError, parse, parse_prefix, skip_space
+from dspark_json.engine.json_spans import Document, JsonSyntaxError, Kind, parse, parse_prefix, skip_space
 from dspark_json.engine.values import Shape, read
 
 if TYPE_CHECKING:
@@ -71,47 +82,67 @@ class ContentReader:
         data = text.encode()
         if skip_space(data, 0) == len(data):
             return None, ParseStatus.EMPTY
-        attempt = self._attempt(data, cut_short)
+        attempt = self._attempt(data)
         if attempt.document is None:
             return None, ParseStatus.TRUNCATED if attempt.cut and cut_short else ParseStatus.INVALID
         root = attempt.document.root
         if self.shape is None:
             return None if root.is_null else root.raw(), attempt.status
         value = read(root, self.shape, path, rescue)
+        rescue.bound_content(path, root)
         return value, max(attempt.status, ParseStatus.MISMATCH) if rescue.mismatches else attempt.status
 
-    def _attempt(self, data: bytes, cut_short: bool) -> _Attempt:
+    def _attempt(self, data: bytes) -> _Attempt:
         try:
             return _Attempt(parse(data), ParseStatus.OK)
         except JsonSyntaxError as error:
-            return _Attempt(None, ParseStatus.INVALID, cut=error.cut) if self.strict else _repaired(data, cut_short)
+            return _Attempt(None, ParseStatus.INVALID, cut=error.cut) if self.strict else _repaired(data)
 
 
 _BYTE_ORDER_MARK: Final = "\ufeff".encode()
 _THINK: Final = b"<think>"
 _END_OF_THINK: Final = b"</think>"
 _FENCE: Final = b"```"
+_BEGINNINGS: Final = (b"{", b"[", b'"', _FENCE)
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _FENCE_LINE: Final = re.compile(rb"```(?:json(?![0-9A-Za-z_+.-]))?")
 _CUT_FENCE_LINE: Final = re.compile(rb"```(?:j|js|jso)")
 _SPACE: Final = b" \t\n\r"
 
 
-def _repaired(data: bytes, cut_short: bool) -> _Attempt:
+def _repaired(data: bytes) -> _Attempt:
     """Looks for the value behind a byte order mark and thinking, at most one of each."""
     start, status = 0, ParseStatus.OK
     if data.startswith(_BYTE_ORDER_MARK):
         start, status = len(_BYTE_ORDER_MARK), ParseStatus.LEADING_TEXT
-    whole = _fenced_or_bare(data, start, status)
+    start = skip_space(data, start)
     tag = data.find(_END_OF_THINK, start)
-    if tag < 0:
-        unclosed = data.startswith(_THINK, skip_space(data, start))
-        return _Attempt(None, ParseStatus.LEADING_TEXT, cut=True) if unclosed else whole
-    # A tag inside a string of the value ends no thinking.
-    if whole.document is not None and tag < whole.document.end:
+    opened = data.startswith(_THINK, start)
+    if opened and tag < 0:
+        return _Attempt(None, ParseStatus.LEADING_TEXT, cut=True)
+    whole = _fenced_or_bare(data, start, status)
+    if tag < 0 or (not opened and _is_inside(data, start, tag, whole.document)):
         return whole
-    if whole.document is None and whole.cut and cut_short:
-        return whole
-    return _fenced_or_bare(data, tag + len(_END_OF_THINK), ParseStatus.LEADING_TEXT)
+    after = _fenced_or_bare(data, tag + len(_END_OF_THINK), ParseStatus.LEADING_TEXT)
+    return after if opened or _quotes_pair_up(data[start:tag]) or _is_container_alone(after) else whole
+
+
+def _is_inside(data: bytes, start: int, tag: int, first: Document | None) -> bool:
+    """Whether a text that begins like an answer has had no whole value before the tag; ``first`` is its value."""
+    return data.startswith(_BEGINNINGS, start) if first is None else tag < first.end
+
+
+def _quotes_pair_up(text: bytes) -> bool:
+    return _ESCAPE.sub(b"", text).count(b'"') % 2 == 0
+
+
+def _is_container_alone(attempt: _Attempt) -> bool:
+    document = attempt.document
+    return (
+        document is not None
+        and document.root.kind in {Kind.OBJECT, Kind.ARRAY}
+        and attempt.status < ParseStatus.TRAILING_TEXT
+    )
 
 
 def _fenced_or_bare(data: bytes, start: int, status: ParseStatus) -> _Attempt:

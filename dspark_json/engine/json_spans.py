@@ -20,7 +20,7 @@ import re
 from array import array
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,9 @@ class Kind(IntEnum):
     TRUE = 4
     FALSE = 5
     NULL = 6
+
+
+_KINDS: Final = tuple(Kind)
 
 
 class JsonSyntaxError(ValueError):
@@ -64,6 +67,10 @@ _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 _DIGITS: Final = rb"-?(?:0|[1-9][0-9]*+)"
 _NUMBER: Final = re.compile(_DIGITS + rb"(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
 _CUT_NUMBER: Final = re.compile(rb"-|" + _DIGITS + rb"(?:\.|(?:\.[0-9]++)?[eE][+-]?)")
+# More numbers of an array at once; what ends otherwise than an item must is left to the slow way.
+_MORE_NUMBERS: Final = re.compile(
+    rb"(?:[ \t\n\r]*+,[ \t\n\r]*+" + _DIGITS + rb"(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?=[ \t\n\r,\]])){1,4096}+"
+)
 _GLUED_TO_NUMBER: Final = re.compile(rb"[0-9A-Za-z_.+-]")
 _GLUED_TO_LITERAL: Final = re.compile(rb"[0-9A-Za-z_]")
 _LITERALS: Final = {
@@ -104,8 +111,7 @@ class Document:
         return self.ends[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """A value where it stands: a view of one entry of a ``Document``."""
 
     document: Document
@@ -113,7 +119,7 @@ class Value:
 
     @property
     def kind(self) -> Kind:
-        return Kind(self.document.kinds[self.node])
+        return _KINDS[self.document.kinds[self.node]]
 
     @property
     def is_null(self) -> bool:
@@ -167,8 +173,9 @@ class Value:
 
     def raw(self) -> str:
         """The value's JSON text as written; raw control characters inside its strings escaped, in the shortest form."""
-        text = self.document.data[self.start : self.end].decode("utf-8", "replace")
-        if not self.document.has_controls:
+        document, node = self
+        text = document.data[document.starts[node] : document.ends[node]].decode("utf-8", "replace")
+        if not document.has_controls:
             return text
         return _STRING_TOKEN.sub(lambda token: token[0].translate(_SHORTEST_ESCAPES), text)
 
@@ -255,9 +262,11 @@ class _Parser:
 
     def _after_value(self, position: int) -> int:
         """Reads what follows a value inside a container: a closing bracket, or a comma and the next value."""
+        node, closer = self._open[-1]
+        if self._document.kinds[-1] == Kind.NUMBER and self._document.kinds[node] == Kind.ARRAY:
+            position = self._more_numbers(position)
         position = skip_space(self._data, position)
         byte = self._byte(position)
-        node, closer = self._open[-1]
         if byte == closer:
             return self._close(position)
         if byte != _COMMA:
@@ -320,6 +329,20 @@ class _Parser:
         if match is None:
             raise JsonSyntaxError(position, cut=False)
         return match.end()
+
+    def _more_numbers(self, position: int) -> int:
+        """Reads the commas and numbers that follow an array's item, some thousands at most; returns where they end."""
+        run = _MORE_NUMBERS.match(self._data, position)
+        if run is None:
+            return position
+        document = self._document
+        for number in _NUMBER.finditer(self._data, position, run.end()):
+            document.starts.append(number.start())
+            document.ends.append(number.end())
+        before, now = len(document.kinds), len(document.starts)
+        document.kinds.extend(bytes([Kind.NUMBER]) * (now - before))
+        document.nexts.extend(range(before + 1, now + 1))
+        return run.end()
 
     def _literal(self, position: int, word: bytes) -> int:
         if self._data.startswith(word, position):

@@ -137,6 +137,7 @@ class _RecordReader:
             statuses = read_answers(
                 row, members["choices"], self._contents, self._arguments, status_wanted=wanted, rescue=rescue
             )
+        rescue.bound_record(members)
         row[self._plan.rescued_column] = rescue.text()
         return _Outcome(row, statuses, rescue.mismatches)
 

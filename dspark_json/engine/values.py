@@ -58,10 +58,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class StructShape:
-    """STRUCT; ``known`` are the names of the wire that have a column."""
+    """STRUCT; ``known`` are the names of the wire that have a column, ``made`` the columns that the reader makes."""
 
     members: tuple[Member, ...]
     known: frozenset[str]
+    made: frozenset[str]
 
 
 Shape = ScalarShape | ListShape | MapShape | StructShape
@@ -74,7 +75,8 @@ def shape_of(kind: pa.DataType, unit: str | None = None) -> Shape:
             Member(f.name, wire_names(f), shape_of(f.type, timestamp_unit(f)))
             for f in (kind.field(i) for i in range(kind.num_fields))
         )
-        return StructShape(members, frozenset(name for member in members for name in member.wire))
+        known = frozenset(name for member in members for name in member.wire)
+        return StructShape(members, known, frozenset(member.name for member in members if not member.wire))
     if pa.types.is_map(kind):
         return MapShape(shape_of(kind.item_type))
     if pa.types.is_list(kind):
@@ -99,9 +101,23 @@ def read(value: Value, shape: Shape, path: Path | None, rescue: Rescue) -> objec
         if value.kind == Kind.OBJECT:
             return [(name, read(v, shape.value, Path(path, name), rescue)) for name, v in value.members().items()]
     elif value.kind == Kind.ARRAY:
+        if isinstance(shape.item, ScalarShape):
+            return _scalars(value, shape.item, path, rescue)
         return [read(item, shape.item, Path(path, i), rescue) for i, item in enumerate(value.items())]
     rescue.mismatch(path, value)
     return None
+
+
+def _scalars(array: Value, shape: ScalarShape, path: Path | None, rescue: Rescue) -> list[object]:
+    """The column value of an array of scalars; as ``read``, but places are worked out only where they are needed."""
+    column: list[object] = []
+    for i, item in enumerate(array.items()):
+        taken = None if item.is_null else shape.take(item)
+        if taken is MISMATCH:
+            rescue.mismatch(Path(path, i), item)
+            taken = None
+        column.append(taken)
+    return column
 
 
 def read_struct(found: dict[str, Value], shape: StructShape, path: Path | None, rescue: Rescue) -> dict[str, object]:
@@ -112,7 +128,9 @@ def read_struct(found: dict[str, Value], shape: StructShape, path: Path | None, 
         row[member.name] = None if name is None else read(found[name], member.shape, Path(path, name), rescue)
     for name, value in found.items():
         if name not in shape.known:
-            rescue.unknown(Path(path, name), value)
+            # The record's own columns hold no paths, and options rename them.
+            is_shadowed = path is not None and name in shape.made
+            rescue.unknown(Path(path, name, is_shadowed), value)
     return row
 
 

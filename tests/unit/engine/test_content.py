@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +47,21 @@ def value(text: str, reader: ContentReader = READER) -> object:
         ('{"a":1}</think>', "invalid"),
         ('{"a":1} hm</think>{"a":2}', "leading_text"),
         ('{"b":"a </think> b"} ok', "trailing_text"),
+        ('["a</think>", "', "invalid"),
+        ('\ufeff ["a</think>", "', "invalid"),
+        ("[first</think>[1]", "invalid"),
+        ('Here: {"b":"</think>", "a":1}', "invalid"),
+        ('Here: {"b":"</think>{}', "leading_text"),
+        ('Here: {"b":"</think>{}"', "invalid"),
+        ('Here: {"b":"</think>5', "invalid"),
+        ('Here: {"b":"</think>{"a":1} ok', "invalid"),
+        ('a 5" or \\" hm</think>{"a":1} ok', "invalid"),
+        ('a 5" or \\\\" hm</think>{"a":1} ok', "trailing_text"),
+        ('a 5" hm</think>```\n{"b":"\n"}\n```', "control_chars"),
+        ('<think>a "</think>{"a":1} ok', "trailing_text"),
+        ('<think>["</think>[1]', "mismatch"),
+        ('3 "</think>4', "mismatch"),
+        ("hm\\</think>{}", "leading_text"),
         ('```json\n{"b":"a </think> ```b"}\n```', "fenced"),
         ("1. First", "invalid"),
         ("007", "invalid"),
@@ -132,6 +149,20 @@ def test_text_kept_of_raw_control_characters_is_valid_json() -> None:
     READER.read('{"a":"x\ty","c":["\x01"]}', cut_short=False, path=None, rescue=rescue)
     assert rescue.text() == '{"a": "x\\ty", "c": ["\\u0001"]}'
     assert value('{"b":{"k":"\n"}}') == {"a": None, "b": '{"k":"\\n"}'}
+
+
+@given(st.text(max_size=12), st.text(alphabet='"{}[]:,</think> ab1\\', max_size=24), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_no_value_is_made_of_the_inside_of_a_string(before: str, after: str, prose: bool) -> None:
+    """A string that holds the tag, in JSON that breaks behind it: what is taken is an object or array alone, if any."""
+    start = ("Here: " if prose else "") + '{"b":' + json.dumps(before)[:-1]
+    found, named = TEXT.read(f"{start}</think>{after}", cut_short=False, path=None, rescue=Rescue())
+    if named == ParseStatus.LEADING_TEXT:
+        assert prose
+        assert isinstance(json.loads(str(found)), dict | list)
+        assert found == after.strip()
+    else:
+        assert named == ParseStatus.CONTROL_CHARS or found is None or not prose
 
 
 @given(st.text(alphabet='{}[]":,`<think>/ab\\\n\x00\ufeff😀 1-.etrujson', max_size=40), st.booleans())

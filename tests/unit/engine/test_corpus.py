@@ -12,10 +12,15 @@ from engine_support import choice_line, row
 from dspark_json.engine import build_plan
 from dspark_json.schema.jsonschema import from_json_schema
 
-CASES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[2] / "corpus" / "content.jsonl").read_text(encoding="utf-8").splitlines()
-]
+CORPUS = Path(__file__).parents[2] / "corpus"
+
+
+def cases(name: str) -> list[Any]:
+    return [json.loads(line) for line in (CORPUS / name).read_text(encoding="utf-8").splitlines()]
+
+
+CASES = cases("content.jsonl")
+RECORDS = cases("records.jsonl")
 ROOT = "choices[0].parsed"
 
 
@@ -33,3 +38,12 @@ def test_the_corpus(case: dict[str, Any]) -> None:
     assert (choice["parsed"], choice["parse_status"]) == (case["parsed"], case["status"])
     if case["rescued"] != "any":
         assert rescued == case["rescued"]
+
+
+@pytest.mark.parametrize("case", RECORDS, ids=[case["id"] for case in RECORDS])
+def test_what_is_rescued_of_whole_records(case: dict[str, Any]) -> None:
+    tool = case["tool_schema"]
+    plan = build_plan(
+        content_type=from_json_schema(case["schema"]), tool_type=None if tool is None else from_json_schema(tool)
+    )
+    assert row(case["line"].encode() + b"\n", plan)["_rescued_data"] == case["rescued"]

@@ -153,6 +153,37 @@ def test_of_duplicate_names_the_last_wins_at_its_place_and_the_first_where_asked
     assert root.members(frozenset({"a"}))["a"].raw() == "1"
 
 
+@pytest.mark.parametrize("space", ["", " ", " \n\t"])
+@pytest.mark.parametrize("count", [1, 2, 4096, 4097, 4098, 9000])
+def test_many_numbers_of_an_array_are_each_where_they_stand(count: int, space: str) -> None:
+    numbers = [("1", "-0", "2.5e+3", "0.25", "1E9")[i % 5] for i in range(count)]
+    text = f"[{space}" + f"{space},{space}".join(numbers) + f"{space}]"
+    whole = parse(f'{{"a":{text},"b":[{text},"x",7]}}'.encode()).root.members()
+    for array in (whole["a"], next(whole["b"].items())):
+        assert [item.raw() for item in array.items()] == numbers
+        assert all(item.kind == Kind.NUMBER for item in array.items())
+    assert [item.raw() for item in whole["b"].items()] == [text, '"x"', "7"]
+
+
+@pytest.mark.parametrize("bad", ["01", "1.", "-", "1e", "+1", ".5", "1x", "1 2", "1,,2", "", "0x1", "1.5.2"])
+@pytest.mark.parametrize("count", [1, 5000])
+def test_what_is_no_number_is_found_behind_many(count: int, bad: str) -> None:
+    head = "[" + "1," * count
+    with pytest.raises(JsonSyntaxError) as alone:
+        parse(f"[1,{bad}]".encode())
+    with pytest.raises(JsonSyntaxError) as behind:
+        parse(f"{head}{bad}]".encode())
+    assert (behind.value.position - len(head), behind.value.cut) == (alone.value.position - 3, alone.value.cut)
+
+
+def test_every_beginning_of_an_array_of_numbers_is_cut() -> None:
+    text = b"[0, -1.5e-3 ,12\n,7,[8,9],10]"
+    for end in range(1, len(text)):
+        with pytest.raises(JsonSyntaxError) as caught:
+            parse(text[:end])
+        assert caught.value.cut, text[:end]
+
+
 @pytest.mark.parametrize(
     ("text", "meant"),
     [

@@ -96,8 +96,8 @@ def test_no_name_of_the_wire_sets_what_the_reader_makes() -> None:
     assert (made["choices"][0]["parsed"], made["choices"][0]["parse_status"]) == (None, None)
     assert made["_corrupt_record"] is None
     assert json.loads(made["_rescued_data"]) == {
-        "choices[0].parsed": 1,
-        "choices[0].parse_status": "ok",
+        "choices[0]['parsed']": 1,
+        "choices[0]['parse_status']": "ok",
         "_rescued_data": "x",
         "_corrupt_record": "y",
     }

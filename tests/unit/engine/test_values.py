@@ -122,6 +122,13 @@ def test_unknown_members_are_rescued_in_order_unless_null() -> None:
     assert rescue.text() == '{"z": 1.0, "a": "x", "y": [ ]}'
 
 
+def test_values_of_an_array_are_rescued_by_their_index() -> None:
+    assert column('[1,null,"x",[2],3.5]', "ARRAY<INT>") == (
+        [1, None, None, None, None],
+        {"[2]": "x", "[3]": [2], "[4]": 3.5},
+    )
+
+
 def test_paths_write_steps_that_are_no_names_in_brackets() -> None:
     text = '{"m":{"a.b":[{"q":1}],"":2,"ok_1":3,"1a":4,"t\\"x\\n":5,"größe":6}}'
     _, rescued = column(text, "m MAP<STRING, BOOLEAN>")
@@ -133,6 +140,7 @@ def test_paths_write_steps_that_are_no_names_in_brackets() -> None:
         "m['t\\\"x\\n']": 5,
         "m['größe']": 6,
     }
+    assert column('{"it\'s":1}', "a INT")[1] == {"['it\\u0027s']": 1}
     assert str(Path(Path(Path(None, "choices"), 0), "x y")) == "choices[0]['x y']"
 
 

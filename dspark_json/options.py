@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from dspark_json.errors import InvalidOptionError, UnknownOptionError
+from dspark_json.printable import printable
 
 __all__ = ["HOOK_OPTIONS", "READER_OPTIONS", "Option", "Scope", "hook_values", "options_table", "reader_values"]
 
 Value = str | int | float | bool | tuple[str, ...] | None
+
+_HIGHEST: Final = 2**63 - 1  # of a whole number that Spark and the spool's files can hold
+_SHOWN: Final = 100  # characters of a bad value
 
 
 class Scope(Enum):
@@ -67,26 +73,26 @@ def _one_of(*allowed: str) -> Parser:
     return parse
 
 
-def _integer(minimum: int, maximum: int | None = None) -> Parser:
+def _integer(minimum: int, maximum: int = _HIGHEST) -> Parser:
     def parse(text: str) -> int:
-        bounds = f"a whole number of at least {minimum}" + ("" if maximum is None else f" and at most {maximum}")
-        if not re.fullmatch(r"[+-]?\d{1,19}", text.strip()):
+        bounds = f"a whole number of at least {minimum}" + ("" if maximum == _HIGHEST else f" and at most {maximum}")
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip()):
             raise _Refusal(f"allowed is {bounds}")
         value = int(text)
-        if value < minimum or (maximum is not None and value > maximum):
+        if not minimum <= value <= maximum:
             raise _Refusal(f"allowed is {bounds}")
         return value
 
     return parse
 
 
-def _number(minimum: float, *, exclusive: bool = False) -> Parser:
+def _number(minimum: int, maximum: int, *, exclusive: bool = False) -> Parser:
     def parse(text: str) -> float:
-        words = f"a number {'above' if exclusive else 'of at least'} {minimum:g}"
-        if not re.fullmatch(r"\d+(\.\d+)?", text.strip()):
+        words = f"a number {'above' if exclusive else 'of at least'} {minimum} and at most {maximum}"
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text.strip()):
             raise _Refusal(f"allowed is {words}")
         value = float(text)
-        if value < minimum or (exclusive and value == minimum):
+        if not minimum <= value <= maximum or (exclusive and value == minimum):
             raise _Refusal(f"allowed is {words}")
         return value
 
@@ -113,16 +119,33 @@ _BYTE_UNITS: Final = {
 
 
 def _byte_size(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,15})\s*([a-z]{0,2})", text.strip().lower())
-    if match is None or match[2] not in _BYTE_UNITS or int(match[1]) == 0:
+    match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]{0,2})", text.strip().lower())
+    size = int(match[1]) * _BYTE_UNITS.get(match[2], 0) if match is not None else 0
+    if not 0 < size <= _HIGHEST:
         raise _Refusal('allowed is a number of bytes above 0, perhaps with "k", "m" or "g" behind it (such as "64m")')
-    return int(match[1]) * _BYTE_UNITS[match[2]]
+    return size
 
 
 def _text(text: str) -> str:
     if not text.strip():
         raise _Refusal("it must not be empty")
     return text
+
+
+def _path(text: str) -> str:
+    if "\0" in text:
+        raise _Refusal("a path has no NUL character")
+    return _text(text)
+
+
+def _home_path(text: str) -> str:
+    """A path that may begin with ``~`` or ``~user``, still as it was given."""
+    path = _path(text)
+    try:
+        Path(path).expanduser()
+    except RuntimeError:
+        raise _Refusal('the home folder that "~" stands for is not known here; give an absolute path') from None
+    return path
 
 
 def _column_name(text: str) -> str:
@@ -144,24 +167,52 @@ def _endpoints(text: str) -> tuple[str, ...]:
             raise _Refusal(
                 'an address is empty; allowed are "http://host:port" and several of them, separated by commas'
             )
-        parts = urlsplit(address)
+        parts = _split(address)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise _Refusal('an address begins with "http://" or "https://" and names a host ("http://localhost:8000")')
         if parts.username is not None or parts.password is not None:
             raise _Refusal("an address must not hold a user or password; give the key as vllm_api_key")
-        if parts.query or parts.fragment:
+        if "?" in address or "#" in address:
             raise _Refusal('an address has no "?" or "#" part')
         try:
             port = parts.port
         except ValueError:
             raise _Refusal("a port is a number from 1 to 65535") from None
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        if port == 0 or not _is_host(parts.hostname):
+            raise _Refusal("a host is a name or an IP address, and a port is a number from 1 to 65535")
         place = host if port is None else f"{host}:{port}"
         normal = f"{parts.scheme}://{place}{_API_PATHS.sub('', parts.path)}"
         if normal in found:
             raise _Refusal(f'"{normal}" is listed twice')
         found.append(normal)
     return tuple(found)
+
+
+def _split(address: str) -> SplitResult:
+    if not address.isprintable() or " " in address:
+        raise _Refusal("an address has no blanks and no control characters")
+    try:
+        return urlsplit(address)
+    except ValueError as error:
+        raise _Refusal(f"it can't be read as an address ({error})") from None
+
+
+def _is_host(host: str) -> bool:
+    """Whether a host can be asked for: an IP address, or a name that the domain name system could hold."""
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            return False
+        return True
+    try:
+        name = host.encode("idna").decode("ascii")
+        name.encode("ascii").decode("idna")
+    except UnicodeError:
+        return False
+    labels = name.removesuffix(".").split(".")
+    return len(name) <= 254 and all(re.fullmatch(r"[A-Za-z0-9_-]{1,63}", label) for label in labels)
 
 
 def _starting_offsets(text: str) -> str:
@@ -176,7 +227,7 @@ def _starting_offsets(text: str) -> str:
 def _timestamp(text: str) -> int:
     """Microseconds since the epoch, from epoch milliseconds (as Kafka's ``startingTimestamp``) or ISO 8601 text."""
     stripped = text.strip()
-    if re.fullmatch(r"\d{1,15}", stripped):
+    if re.fullmatch(r"[0-9]{1,15}", stripped):
         return int(stripped) * 1000
     try:
         moment = dt.datetime.fromisoformat(stripped)
@@ -204,7 +255,7 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "path",
-        _text,
+        _path,
         None,
         "A spool folder, read directly (the same as `.load(path)`); no server is asked.",
         shown_default="none; this or `vllm_endpoint` is needed",
@@ -218,7 +269,7 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         shown_default="`vllm_api_key_file`, else the environment's `DSPARK_API_KEY`",
         secret=True,
     ),
-    Option("vllm_api_key_file", _text, None, "A file whose first line is the hook's key.", shown_default="none"),
+    Option("vllm_api_key_file", _path, None, "A file whose first line is the hook's key.", shown_default="none"),
     Option(
         "startingOffsets",
         _starting_offsets,
@@ -230,7 +281,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         _timestamp,
         None,
         "A new stream begins at the first record written at or after this time: milliseconds since 1970 or ISO 8601 "
-        "text with a time zone. Takes precedence over `startingOffsets`.",
+        "text with a time zone. A stream can't begin in the future: it would read what is written until then too. "
+        "Takes precedence over `startingOffsets`.",
         shown_default="none",
     ),
     Option(
@@ -263,7 +315,7 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "endpointTimeoutSec",
-        _number(0, exclusive=True),
+        _number(0, 86_400, exclusive=True),
         10.0,
         "How long a server may take to answer, in seconds; also the deadline of asking all servers at a trigger.",
     ),
@@ -336,7 +388,7 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "schemaLocation",
-        _text,
+        _path,
         None,
         "A local folder that keeps the types of `responseSchema` and `toolSchema`, so that a restarted query has the "
         "same columns whatever the server has seen since. One for each query; inside its checkpoint where Delta's "
@@ -353,7 +405,7 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "schema_cache_ttl_sec",
-        _number(0),
+        _number(0, 31_536_000),
         300.0,
         "How long a server's answer about its schemas is used, in seconds. A folder's schemas are looked at at each "
         "trigger, and so are a server's where new columns must be noticed before they are read (`addNewColumns`, "
@@ -389,7 +441,7 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
     for name, parse, default, doc, shown in (
         (
             "DSPARK_SPOOL",
-            _text,
+            _home_path,
             None,
             "The spool folder. Set it to a folder on a disk to keep the spool over a reboot.",
             "`/dev/shm/dspark_vllm_<port>`",
@@ -416,7 +468,12 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             "DSPARK_CAPTURE_REQUESTS",
             _one_of("none", "settings", "full"),
             "settings",
-            "What is kept of a request: nothing, its sampling settings and schema, or all of it, prompts too.",
+            (
+                "What is kept of a request: nothing (`none`; schemas are not registered either, so there is none for "
+                "`responseSchema` and `toolSchema`), its sampling settings and schema, or all of it, prompts too "
+                "(`full`). Unless `full`, what an answer echoes or an error quotes of the request is taken out of the "
+                "record, and a body that can't be read but may hold some of it is left out."
+            ),
             None,
         ),
         ("DSPARK_MAX_RECORD_MB", _integer(1, 1024), 64, "The largest answer that is kept whole, in MiB.", None),
@@ -437,14 +494,14 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
         ),
         (
             "DSPARK_RETENTION_MB",
-            _integer(1),
+            _integer(1, 1 << 30),
             None,
             "Size of the spool above which its oldest segments are deleted, in MiB.",
             "512, or a quarter of the file system if that is less",
         ),
         (
             "DSPARK_RETENTION_HOURS",
-            _number(0, exclusive=True),
+            _number(0, 876_600, exclusive=True),
             None,
             "Age above which segments are deleted, in hours.",
             "no limit",
@@ -531,7 +588,9 @@ def _parsed(option: Option, key: str, text: str) -> Value:
     try:
         return option.parse(text)
     except _Refusal as refusal:
-        shown = "the value (not shown)" if option.secret or "@" in text else f'"{text}"'
+        # "?", "#" and "@" in an address: what stands there may be somebody's key or password.
+        hidden = option.secret or any(mark in text for mark in "@?#")
+        shown = "the value (not shown)" if hidden else f'"{printable(text, _SHOWN)}"'
         raise InvalidOptionError(f'{shown} is not a value for "{key}": {refusal}') from None
 
 

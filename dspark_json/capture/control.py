@@ -9,6 +9,7 @@ import sys
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -18,7 +19,7 @@ import dspark_json
 from dspark_json.capture.captured import header
 from dspark_json.capture.jsontext import dumps
 from dspark_json.capture.metrics import metrics_text
-from dspark_json.capture.notices import LOGGER
+from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.errors import (
     BeyondEndError,
     DSparkJsonError,
@@ -31,6 +32,7 @@ from dspark_json.errors import (
     SpoolNotFoundError,
     SpoolReplacedError,
 )
+from dspark_json.spool.data_range import PIECE_BYTES, DataRange
 from dspark_json.spool.layout import FORMAT, is_lane_name, read_identity
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.schema_uses import documents_with_uses
@@ -54,7 +56,6 @@ _PREFIX: Final = "/dspark/v1/"
 _OFFSETS: Final = "/dspark/v1/offsets"
 _LANE_ROUTE: Final = re.compile(r"/dspark/v1/spools/([^/]+)/lanes/([^/]+)/(records|index)")
 _THREADS: Final = 2
-_MESSAGE_BYTES: Final = 256 << 10
 _DEFAULT_BYTES: Final = 8 << 20
 _MOST_BYTES: Final = 64 << 20
 _MOST_ENTRIES: Final = 65_536
@@ -65,20 +66,27 @@ _JSON: Final = (b"content-type", b"application/json")
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An HTTP answer; the body may be mapped from a file, so it is copied piece by piece off the event loop."""
+    """An HTTP answer; what of the body is in a file is read piece by piece, off the event loop."""
 
     status: int
-    body: bytes | memoryview
+    body: bytes | DataRange
     headers: tuple[tuple[bytes, bytes], ...] = (_JSON,)
 
 
 class _Refusal(Exception):  # noqa: N818 - never leaves this module
-    """An answer other than 200: its status, code, message and further members of ``error``."""
+    """An answer other than 200: its status, code, message and further members of ``error``.
+
+    Texts come from paths, which may hold lone surrogates: those become question marks, as JSON in UTF-8 has none.
+    """
 
     def __init__(self, status: int, code: str, message: str, **details: object) -> None:
         super().__init__(message)
         self.status = status
-        self.error = {"code": code, "message": message, **details}
+        members = {"code": code, "message": message, **details}
+        self.error = {
+            name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+            for name, value in members.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,7 @@ class ControlRoutes:
     appender: Appender
     _pool: ThreadPoolExecutor | None = field(default=None, init=False)
     _envelope: list[dict[str, str]] | None = field(default=None, init=False)
+    _cut_answers: Notice = field(default_factory=Notice, init=False, repr=False)
 
     def owns(self, path: str) -> bool:
         """Whether the hook answers for this path (all of ``/dspark/v1/`` is its own)."""
@@ -153,8 +162,7 @@ class ControlRoutes:
         key = self.settings.api_key
         if key is None:
             raise _Refusal(403, EndpointKeyError.code, "no DSPARK_API_KEY is set, so records are not given over HTTP")
-        expected = key.encode("utf-8", "surrogateescape")
-        if given is None or not hmac.compare_digest(given.encode("latin-1"), expected):
+        if given is None or not hmac.compare_digest(given.encode("latin-1"), key.encode()):
             problem = "the key is missing" if given is None else "the key is wrong"
             raise _Refusal(401, EndpointKeyError.code, f"{problem}: send Authorization: Bearer with the hook's key")
 
@@ -167,11 +175,18 @@ class ControlRoutes:
         body = answer.body
         length = (b"content-length", b"%d" % len(body))
         await send({"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, length]})
-        for start in range(0, len(body) or 1, _MESSAGE_BYTES):
-            piece = body[start : start + _MESSAGE_BYTES]
-            copied = piece if isinstance(piece, bytes) else await self._in_thread(piece.tobytes)
-            more = start + _MESSAGE_BYTES < len(body)
-            await send({"type": "http.response.body", "body": copied, "more_body": more})
+        for start in range(0, len(body) or 1, PIECE_BYTES):
+            stop = start + PIECE_BYTES
+            if isinstance(body, bytes):
+                piece = body[start:stop]
+            else:
+                try:
+                    piece = await self._in_thread(partial(body.piece, start, stop))
+                except (EOFError, OSError) as error:
+                    # Only the server can end an answer too soon: it does where an application returns in the middle.
+                    self._cut_answers.say(f"records were not sent whole, their file changed meanwhile: {error}")
+                    return
+            await send({"type": "http.response.body", "body": piece, "more_body": stop < len(body)})
 
     # -- in a thread --------------------------------------------------------------------------------------------------
 
@@ -195,9 +210,9 @@ class ControlRoutes:
         return _Answer(200, orjson.dumps({"v": 1, "spool_id": offsets.spool_id, "lanes": lanes}))
 
     def _records(self, reader: SpoolReader, lane: str, asked: _Range) -> _Answer:
-        chunk = _looked_up(lambda: reader.read(lane, asked.start, asked.stop, max_bytes=asked.max_bytes), lane)
-        headers = ((b"content-type", b"application/x-ndjson"), (b"x-dspark-next", b"%d" % chunk.next_seq))
-        return _Answer(200, chunk.buffer, headers)
+        found = _looked_up(lambda: reader.lines(lane, asked.start, asked.stop, max_bytes=asked.max_bytes), lane)
+        headers = ((b"content-type", b"application/x-ndjson"), (b"x-dspark-next", b"%d" % found.next_seq))
+        return _Answer(200, found.data, headers)
 
     def _index(self, reader: SpoolReader, lane: str, asked: _Range) -> _Answer:
         stop = min(asked.stop, asked.start + _MOST_ENTRIES)
@@ -280,7 +295,7 @@ def _bearer(scope: Scope) -> str | None:
     if given is None:
         return None
     scheme, _, token = given.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    return token.strip(" \t") if scheme.lower() == "bearer" else ""
 
 
 def _range(query: bytes) -> _Range:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from dspark_json.errors import InvalidOptionError
 from dspark_json.options import hook_values
 from dspark_json.spool.writer import WriterSettings
 
@@ -43,10 +44,9 @@ class HookSettings:
         """Read ``DSPARK_*``; raises ``InvalidOptionError`` for a bad value."""
         values, warnings = hook_values(environment)
         spool = cast("str | None", values["DSPARK_SPOOL"])
-        key = cast("str | None", values["DSPARK_API_KEY"])
         return cls(
             spool=None if spool is None else Path(spool).expanduser().absolute(),
-            api_key=None if key is None else key.strip(),
+            api_key=_key(cast("str | None", values["DSPARK_API_KEY"])),
             durability=cast("Durability", values["DSPARK_DURABILITY"]),
             hold=cast("int", values["DSPARK_HOLD_MS"]) / 1000,
             capture_requests=cast("RequestCapture", values["DSPARK_CAPTURE_REQUESTS"]),
@@ -60,6 +60,20 @@ class HookSettings:
     def folder(self, port: int | None) -> Path:
         """The spool's folder for a server on this port (None: not known)."""
         return self.spool or Path(f"/dev/shm/dspark_vllm_{port or DEFAULT_PORT}")  # noqa: S108 - DESIGN §3's default
+
+
+def _key(text: str | None) -> str | None:
+    """The hook's key, by the rule that readers have for theirs; another one could be set but never given."""
+    if text is None:
+        return None
+    key = text.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise InvalidOptionError(
+            "DSPARK_API_KEY is not a key: allowed are visible ASCII characters, without blanks (its value is not "
+            "shown)",
+            remedy="Readers refuse any other key; generate one with `openssl rand -hex 32`.",
+        )
+    return key
 
 
 def _writer_settings(values: Mapping[str, object]) -> WriterSettings:

@@ -31,7 +31,7 @@ def line_batches(file: str) -> Generator[list[Line], None, None]:
     """
     try:
         if file == "-":
-            yield from _batches(cast("BufferedIOBase", sys.stdin.buffer))
+            yield from _batches(_standard_input())
         else:
             with _opened(file) as source:
                 yield from _batches(source)
@@ -47,6 +47,12 @@ class _UnreadableError(Exception):
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
         self.reason = error.strerror or str(error)
+
+
+def _standard_input() -> BufferedIOBase:
+    if sys.stdin is None:  # the command was started with it closed
+        raise _UnreadableError(OSError("standard input is closed"))
+    return cast("BufferedIOBase", sys.stdin.buffer)
 
 
 def _opened(file: str) -> BufferedIOBase:

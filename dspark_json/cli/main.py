@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Final
 
 from dspark_json import __version__
-from dspark_json.cli import parse, schema, tail
+from dspark_json.cli import output, parse, schema, tail
 from dspark_json.cli.bench import command as bench
 from dspark_json.cli.demo import command as demo
 from dspark_json.errors import DSparkJsonError
@@ -52,19 +51,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done; 1 the command's own verdict is "no" (counts of a demo that don't agree); 2 an error, told in one line on
     standard error; 130 interrupted by Ctrl-C; 141 whoever read the output has gone.
     """
-    options = parser().parse_args(arguments)
     try:
-        status: int = options.run(options)
-        sys.stdout.flush()
-    except DSparkJsonError as error:
-        print("dspark-json:", " ".join(str(error).split()), file=sys.stderr)
-        return EXIT_ERROR
+        status = _run(arguments)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        status = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered must not be flushed into the closed pipe when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_PIPE_CLOSED
+        status = EXIT_PIPE_CLOSED
+    except DSparkJsonError as error:
+        output.note(str(error))
+        status = EXIT_ERROR
+    except OSError as error:
+        output.note(f"{DSparkJsonError.code}: the operating system refuses: {error}")
+        status = EXIT_ERROR
+    output.end()
+    return status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    output.require_output()
+    try:
+        options = parser().parse_args(arguments)
+    except SystemExit:  # --help was printed, or a wrong argument told
+        output.flush()
+        raise
+    status: int = options.run(options)
+    output.flush()
     return status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,7 +141,8 @@ def _seq(text: bytes) -> int | None:
     """The number that a spool's record bears; the first ``_dspark`` is the hook's."""
     record = parse(text).root.members(frozenset({"_dspark"})).get("_dspark")
     seq = record.members().get("seq") if record is not None and record.kind == Kind.OBJECT else None
-    return int(seq.raw()) if seq is not None and seq.kind == Kind.NUMBER and seq.raw().isdecimal() else None
+    digits = seq.raw() if seq is not None and seq.kind == Kind.NUMBER else ""
+    return int(digits) if re.fullmatch("[0-9]{1,19}", digits) else None
 
 
 def _members(text: str | None) -> dict[str, Value]:

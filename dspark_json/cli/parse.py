@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.cli import output
 from dspark_json.errors import EngineUnavailableError, InvalidOptionError
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def run(options: argparse.Namespace) -> int:
             outcomes = parser.contents(batch, options.finish_reason) if options.content else parser.records(batch)
             for outcome in outcomes:
                 text = outcome.text(numbered=not options.content)
-                sys.stdout.buffer.write(text.encode() + b"\n")
+                output.write(text.encode() + b"\n")
                 unreadable += outcome.unreadable
             lines += len(batch)
-            sys.stdout.flush()
+            output.flush()
     if unreadable:
-        print(f"dspark-json: {unreadable} of {lines} lines can't be read", file=sys.stderr)
+        output.note(f"{unreadable} of {lines} lines can't be read")
     return 0
 
 

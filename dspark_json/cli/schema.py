@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dspark_json.cli import output
 from dspark_json.errors import ContentSchemaError
+from dspark_json.printable import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         parts = [] if options.name is not None else [_rows_text(), _count_text(len(chosen))]
         text = "\n\n".join([*parts, *(_schema_text(schema, documents[schema.hash]) for schema in chosen)])
-    sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
+    output.write(text.encode("utf-8", "replace") + b"\n")
     return 0
 
 
@@ -107,12 +107,11 @@ def _type_of(schema: RegisteredSchema) -> tuple[str | None, str | None]:
 
 def _merged_ddl(schemas: Sequence[RegisteredSchema]) -> str:
     """The type that ``responseSchema`` makes of these schemas; what did not go together is said on standard error."""
-    from dspark_json.cli.summary import printable
     from dspark_json.schema.registry import merged_type
 
     kind, notes = merged_type(schemas, field_names="exact")
     for note in notes:
-        print(f"dspark-json: {printable(note)}", file=sys.stderr)
+        output.note(note)
     return _ddl(kind)
 
 
@@ -154,8 +153,6 @@ def _count_text(count: int) -> str:
 
 
 def _schema_text(schema: RegisteredSchema, document: Mapping[str, Any]) -> str:
-    from dspark_json.cli.summary import printable
-
     ddl, error = _type_of(schema)
     heading = [
         "(no name)" if schema.name is None else schema.name,
@@ -168,8 +165,10 @@ def _schema_text(schema: RegisteredSchema, document: Mapping[str, Any]) -> str:
 
 
 def _use(document: Mapping[str, Any]) -> list[str]:
+    from dspark_json.cli.summary import local_time
+
     count, last_used = document.get("count"), document.get("last_used")
-    said = [] if count is None else [f"{count:,} answer{'' if count == 1 else 's'}"]
-    if last_used:
-        said.append(f"last {dt.datetime.fromtimestamp(last_used / 1_000_000).astimezone():%Y-%m-%d %H:%M:%S}")
+    said = [f"{count:,} answer{'' if count == 1 else 's'}"] if isinstance(count, int) else []
+    if isinstance(last_used, int) and last_used > 0:
+        said.append(f"last {local_time(last_used, '%Y-%m-%d %H:%M:%S')}")
     return said

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from dspark_json.printable import printable
+
 if TYPE_CHECKING:
     from dspark_json.cli.records import StoredRecord
 
 _CONTENT_CHARACTERS: Final = 80
+_WORD_CHARACTERS: Final = 200
 
 
 def summary(record: StoredRecord) -> str:
@@ -18,8 +21,8 @@ def summary(record: StoredRecord) -> str:
 
     Safe for a terminal: what came from outside is shown with its control characters escaped.
     """
-    time = dt.datetime.fromtimestamp(record.appended_at / 1_000_000).astimezone().strftime("%H:%M:%S.%f")[:-3]
-    head = f"{time} {record.lane}:{record.seq}"
+    time = local_time(record.appended_at, "%H:%M:%S")
+    head = f"{time}.{record.appended_at // 1000 % 1000:03} {record.lane}:{record.seq}"
     try:
         answer = orjson.loads(record.line)
     except orjson.JSONDecodeError:
@@ -34,10 +37,10 @@ def summary(record: StoredRecord) -> str:
     tokens = usage.get("total_tokens")
     parts = [
         head,
-        str(about.get("status") or "-"),
-        str(answer.get("model") or about.get("model") or "-"),
-        reasons,
-        f"{'-' if tokens is None else tokens} tokens",
+        _word(about.get("status") or "-"),
+        _word(answer.get("model") or about.get("model") or "-"),
+        _word(reasons),
+        f"{'-' if tokens is None else _word(tokens)} tokens",
         " | ".join(_content(choice) for choice in choices) or _failure(answer, about),
     ]
     if about.get("completed") is False:
@@ -51,17 +54,28 @@ def _content(choice: dict[str, Any]) -> str:
     if not isinstance(text, str) or not text:
         calls = [_mapping(_mapping(call).get("function")) for call in _sequence(message.get("tool_calls"))]
         text = ", ".join(f"{call.get('name')}({call.get('arguments')})" for call in calls) or "(no content)"
-    return text if len(text) <= _CONTENT_CHARACTERS else text[: _CONTENT_CHARACTERS - 1] + "…"
+    return _cut(text, _CONTENT_CHARACTERS)
 
 
 def _failure(answer: dict[str, Any], about: dict[str, Any]) -> str:
     error = _mapping(answer.get("error") or about.get("error"))
-    return f"error: {error['message']}" if error.get("message") else "(no choices)"
+    return f"error: {_word(error['message'])}" if error.get("message") else "(no choices)"
 
 
-def printable(text: str) -> str:
-    """Text from outside, with what a terminal could obey escaped."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+def _word(value: object) -> str:
+    return _cut(str(value), _WORD_CHARACTERS)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def local_time(moment_us: int, form: str) -> str:
+    """A time in µs since 1970 on this machine's clock; "?" for one that no calendar has."""
+    try:
+        return dt.datetime.fromtimestamp(moment_us // 1_000_000).astimezone().strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return "?"
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from dspark_json.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,8 @@ environment's DSPARK_API_KEY.
 """
 
 _POLL_SEC: Final = 0.25
+# Not the white space of JSON, which may stand between tokens.
+_CONTROLS: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to begin: the oldest record (default), after the newest, or record number N of each lane",
     )
     parser.add_argument("--lane", metavar="L", help='only this lane ("0000" or 0)')
-    parser.add_argument("--json", action="store_true", help="print each record as it is stored: one JSON object a line")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print each record as it is stored, control characters escaped: one JSON object a line",
+    )
     parser.add_argument("--key-file", type=Path, metavar="F", help="a file whose first line is the hook's key")
 
 
@@ -92,13 +99,13 @@ class _Tail:
                 done[record.lane] = record.seq + 1
             for name, extent in lanes.items():
                 done[name] = max(done[name], extent.next)
-            sys.stdout.flush()
+            output.flush()
             self._silent = False
         except EndpointUnreachableError as error:
             if not patient:
                 raise
             if not self._silent:
-                _note(f"{error.message}; waiting for it")
+                output.note(f"{error.message}; waiting for it")
             self._silent = True
 
     def _lanes(self) -> Mapping[str, LaneExtent]:
@@ -125,8 +132,7 @@ class _Tail:
     def _print(self, record: StoredRecord) -> None:
         from dspark_json.cli.summary import summary
 
-        line = record.line if self._as_json else summary(record).encode(errors="replace") + b"\n"
-        sys.stdout.buffer.write(line)
+        output.write(_as_json(record.line) if self._as_json else summary(record).encode(errors="replace") + b"\n")
 
 
 def _start(text: str) -> str | int:
@@ -148,8 +154,17 @@ def _lane(text: str) -> str:
 
 
 def _tell_lost(lane: str, first: int, stop: int) -> None:
-    _note(f"records {first} to {stop - 1} of lane {lane} are no longer kept; going on at {stop}")
+    output.note(f"records {first} to {stop - 1} of lane {lane} are no longer kept; going on at {stop}")
 
 
-def _note(text: str) -> None:
-    print(f"dspark-json: {text}", file=sys.stderr)
+def _as_json(line: bytes) -> bytes:
+    """A record's line for a terminal and for JSON parsers: the same value, its control characters escaped.
+
+    A large body is kept as it came, so it may hold some that JSON allows nowhere (and the rules of parsing take as if
+    escaped); U+007F to U+009F are allowed inside strings, and obeyed by terminals.
+    """
+    return _CONTROLS.sub(_escaped, line.replace(b"\r", b" "))
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % match[0][-1]

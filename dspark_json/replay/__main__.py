@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import Any
 
 from dspark_json.errors import DSparkJsonError
+from dspark_json.printable import printable
 from dspark_json.replay.app import ReplayApp
 from dspark_json.replay.serve import serve
 
@@ -24,8 +26,10 @@ def main() -> int:
     parser.add_argument("--no-hook", action="store_true", help="serve without the hook")
     parser.add_argument("--exit-with-stdin", action="store_true", help="end when standard input does")
     arguments = parser.parse_args()
-    if arguments.speed <= 0:
+    if not 0 < arguments.speed < math.inf:
         parser.error("--speed must be above 0")
+    if not 0 <= arguments.port <= 65535:
+        parser.error("--port must be from 0 to 65535")
     try:
         app: Any = ReplayApp(speed=arguments.speed)
         if not arguments.no_hook:
@@ -34,7 +38,7 @@ def main() -> int:
             app = JsonOutputHook(app)
         serve(app, host=arguments.host, port=arguments.port, exit_with_stdin=arguments.exit_with_stdin)
     except DSparkJsonError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(printable(str(error)), file=sys.stderr)  # noqa: T201
         return 2
     return 0
 

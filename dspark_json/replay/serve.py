@@ -41,10 +41,9 @@ def serve(app: ASGIApplication, *, host: str = "127.0.0.1", port: int = 0, exit_
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-        except OSError as error:
-            raise EndpointError(
-                f"can't listen on {host}:{port} ({error.strerror})", remedy="Choose another port."
-            ) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host that no name can be
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise EndpointError(f"can't listen on {host}:{port} ({reason})", remedy="Choose another port.") from error
         address = f"http://{host}:{listener.getsockname()[1]}"
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         settings: dict[str, Any] = {"log_level": "warning", "access_log": False, "lifespan": "on"}

@@ -18,11 +18,13 @@ from dspark_json.errors import (
     SpoolReplacedError,
 )
 from dspark_json.source.transport import default_folder, no_key_error, open_folder
-from dspark_json.spool.http import HookClient, HttpSpool, ServerIdentity
+from dspark_json.spool.http import HookClient, HttpSpool
 from dspark_json.spool.reader import IndexSlice, SpoolOffsets, SpoolReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from dspark_json.spool.http_answers import ServerIdentity
 
 __all__ = ["Discovery", "FoundSpool", "Survey"]
 

@@ -16,12 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
 from dspark_json.errors import OffsetError
+from dspark_json.printable import printable
 from dspark_json.spool.layout import is_lane_name
 
 __all__ = ["OFFSET_FORMAT", "LanePosition", "Offset", "SpoolPosition", "parse_offset", "parse_starting_offset"]
 
 OFFSET_FORMAT: Final = 1
 
+_HIGHEST: Final = 2**63 - 1
+_SHOWN: Final = 100
 _START_AGAIN: Final = "Start with a new checkpoint, or with the release that wrote this one."
 _SHAPE: Final = (
     'The form is {"v":1,"spools":{"<spool id>":{"lanes":{"0000":{"next":12}}}}}; '
@@ -96,10 +99,13 @@ def _parsed(value: Mapping[str, Any] | str, what: str, remedy: str, *, lenient: 
             value = json.loads(value)
         except ValueError as error:
             raise refuse(f"it is not JSON ({error})") from None
+        except RecursionError:
+            raise refuse("it is nested too deeply") from None
     if not isinstance(value, Mapping):
         raise refuse("it is not a JSON object")
-    if value.get("v") != OFFSET_FORMAT:
-        raise refuse(f'its format "v" is {value.get("v")!r} and this release reads {OFFSET_FORMAT}')
+    form = value.get("v")
+    if not _is_number(form) or form != OFFSET_FORMAT:
+        raise refuse(f'its format "v" is {printable(repr(form), _SHOWN)} and this release reads {OFFSET_FORMAT}')
     spools = value.get("spools")
     if not isinstance(spools, Mapping):
         raise refuse('"spools" is not an object')
@@ -108,17 +114,18 @@ def _parsed(value: Mapping[str, Any] | str, what: str, remedy: str, *, lenient: 
         lanes = spool.get("lanes") if isinstance(spool, Mapping) else None
         endpoint = spool.get("endpoint", "" if lenient else None) if isinstance(spool, Mapping) else None
         if not isinstance(lanes, Mapping) or not isinstance(endpoint, str):
-            raise refuse(f"spool {spool_id} has no endpoint or no lanes")
+            raise refuse(f"spool {printable(spool_id, _SHOWN)} has no endpoint or no lanes")
         positions: dict[str, LanePosition] = {}
         for lane, position in lanes.items():
             begin = position.get("next") if isinstance(position, Mapping) else None
             seen = position.get("seen", begin if lenient else None) if isinstance(position, Mapping) else None
             if not is_lane_name(lane) or not _is_number(begin) or not _is_number(seen):
-                raise refuse(f"lane {lane!r} of spool {spool_id} has no whole numbers for its position")
+                name, spool_name = printable(repr(lane), _SHOWN), printable(spool_id, _SHOWN)
+                raise refuse(f"lane {name} of spool {spool_name} has no whole numbers for its position")
             positions[lane] = LanePosition(begin, seen)
         found[spool_id] = SpoolPosition(endpoint, positions)
     return Offset(found)
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST

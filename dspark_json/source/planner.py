@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.errors import (
-    DataLossError,
     EndpointUnreachableError,
+    InvalidOptionError,
     OffsetError,
     RecordsExpiredError,
     SpoolCorruptError,
@@ -22,9 +22,11 @@ from dspark_json.errors import (
 )
 from dspark_json.source.admission import ReadLimits, Waiting, admit
 from dspark_json.source.discovery import Discovery, FoundSpool, Survey
+from dspark_json.source.losses import Losses, PlannerCounts
 from dspark_json.source.offsets import LanePosition, Offset, SpoolPosition, parse_offset, parse_starting_offset
 from dspark_json.source.schema_watch import SchemaWatch
 from dspark_json.source.splits import LaneRange, Split, cut
+from dspark_json.spool.layout import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,22 +42,9 @@ _log = logging.getLogger(__name__)
 _WARN_EVERY_S: Final = 60.0
 _LOOKS: Final = 3
 _MOVED: Final = (RecordsExpiredError, SpoolReplacedError, SpoolNotFoundError, EndpointUnreachableError)
-_LOSS_REMEDY: Final = (
-    "Keep more (DSPARK_RETENTION_MB of the server) or read more often; to go on without these records set "
-    "failOnDataLoss=false, which counts them as lost_records."
-)
+_CLOCKS_DIFFER_US: Final = 60_000_000  # what the clocks of two machines may differ by
 
 Value = dict[str, Any]
-
-
-@dataclass(slots=True)
-class PlannerCounts:
-    """What a planner has counted since it began."""
-
-    lost_records: int = 0
-    spools_replaced: int = 0
-    endpoints_down: int = 0
-    schema_updates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +71,7 @@ class Planner:
     def __init__(self, settings: ReaderSettings, row_type: RowType | None = None) -> None:
         """``row_type``: the rows of a stream, whose schemas are watched; None for a batch read."""
         self.counts = PlannerCounts()
+        self._losses = Losses(self.counts, fail=settings.fail_on_data_loss)
         self._settings = settings
         self._discovery = Discovery(
             settings.addresses, local=settings.local, key=settings.key, timeout_s=settings.timeout_s
@@ -92,12 +82,11 @@ class Planner:
         self._survey: Survey | None = None
         self._target: dict[tuple[str, str], int] | None = None
         self._warned: dict[object, float] = {}
-        self._told: set[object] = set()
 
     # -- where a stream begins ---------------------------------------------------------------------------------------
 
     def initial(self) -> Value:
-        """The offset a new stream begins at; every endpoint must answer.
+        """The offset a new stream (or a batch read) begins at; every endpoint must answer.
 
         The same value for the life of the planner: Spark asks more than once for its first micro-batch.
         """
@@ -109,6 +98,15 @@ class Planner:
             self._say_start(survey)
             self._initial = self._beginning(survey).value()
         return self._initial
+
+    def _check_starting_timestamp(self) -> None:
+        """Refuse a new stream from a time to come: it has a position, and would read what is written until then too."""
+        moment = self._settings.starting_timestamp
+        if self._initial is not None and moment is not None and moment > now_us() + _CLOCKS_DIFFER_US:
+            raise InvalidOptionError(
+                f"startingTimestamp ({moment // 1000} ms since 1970) is in the future by the clock of this machine",
+                remedy="Give a time that has passed; startingOffsets=latest begins with what is written from now on.",
+            )
 
     def _beginning(self, survey: Survey) -> Offset:
         named = Offset()
@@ -123,8 +121,12 @@ class Planner:
                 begin = position.next if position is not None else self._lane_beginning(found, lane, extent)
                 # With "latest" nothing is seen yet: the first micro-batch, which is empty, brings `seen` up and so
                 # writes the beginning into the checkpoint. Without it, a stream that is killed in its first
-                # micro-batch with records would begin again at a later "latest".
-                lanes[lane] = LanePosition(begin, 0 if self._begins_latest else extent.next)
+                # micro-batch with records would begin again at a later "latest". An empty lane, where that would
+                # change nothing, is left out here, as one that appears later, and comes with that micro-batch.
+                if not self._begins_latest:
+                    lanes[lane] = LanePosition(begin, extent.next)
+                elif begin:
+                    lanes[lane] = LanePosition(begin, 0)
             spools[spool_id] = SpoolPosition(found.address, lanes)
         return Offset(spools)
 
@@ -149,7 +151,11 @@ class Planner:
         }
 
     def latest(self, start: Value, limits: ReadLimits) -> Value:
-        """The end of the next micro-batch; the very ``start`` given where nothing is new."""
+        """The end of the next micro-batch; the very ``start`` given where nothing is new.
+
+        ``InvalidOptionError`` where the stream is new and its ``startingTimestamp`` has yet to come.
+        """
+        self._check_starting_timestamp()
         for _ in range(_LOOKS - 1):
             try:
                 return self._latest(start, limits)
@@ -160,7 +166,7 @@ class Planner:
     def _latest(self, start: Value, limits: ReadLimits) -> Value:
         before = parse_offset(start)
         survey = self._look(before)
-        replaced = self._replaced(before, survey)
+        replaced = _replaced(before, survey)
         spools = {spool_id: spool for spool_id, spool in before.spools.items() if spool_id not in replaced}
         lanes: list[_Lane] = []
         for spool_id, found in sorted(survey.spools.items()):
@@ -179,20 +185,27 @@ class Planner:
             except SpoolCorruptError:
                 if self._settings.fail_on_data_loss:
                     raise
-                mean = math.ceil(lanes[i].mean_bytes)  # whoever reads it goes round the damage
+                mean = max(1, math.ceil(lanes[i].mean_bytes))  # whoever reads it goes round the damage
                 return range(mean, mean * (stop - begin) + 1, mean)
 
-        note_beginning = self._must_note_beginning(before)
+        note_beginning = bool(lanes) and self._must_note_beginning(before)
         counts = [0] * len(lanes) if note_beginning else admit(waiting, limits, ends)
         if any(counts):
             self._look_at_schemas(survey)
-        self._account_for_replaced(before, replaced)
-        self._account_for_lost_tails(lanes)
-        if not replaced and not any(counts) and not note_beginning:
+        for spool_id in replaced:
+            self._losses.replaced(spool_id, before.spools[spool_id])
+        for spool_id, found in survey.spools.items():
+            if spool_id in before.spools:
+                self._losses.missing_lanes(spool_id, before.spools[spool_id].lanes, found.offsets.lanes)
+        for lane in lanes:
+            self._losses.tail(lane.spool_id, lane.name, lane.position, lane.extent.next)
+        # Records that have expired move a lane too, also where nothing is left to read: plan() tells the loss.
+        expired = any(wait.begin > lane.position.next for lane, wait in zip(lanes, waiting, strict=True))
+        if not replaced and not any(counts) and not note_beginning and not expired:
             return start
         moved = {spool_id: dict(spool.lanes) for spool_id, spool in spools.items()}
         for lane, wait, count in zip(lanes, waiting, counts, strict=True):
-            end = wait.begin + count if count else lane.position.next
+            end = wait.begin + count
             moved[lane.spool_id][lane.name] = LanePosition(end, max(lane.extent.next, end))
         return Offset({i: SpoolPosition(spool.endpoint, moved[i]) for i, spool in spools.items()}).value()
 
@@ -240,24 +253,6 @@ class Planner:
             finally:
                 self.counts.schema_updates = self._watch.updates
 
-    def _replaced(self, before: Offset, survey: Survey) -> list[str]:
-        """The spools of an offset whose address has another one now."""
-        now = {found.address for found in survey.spools.values()}
-        return [i for i, spool in before.spools.items() if i not in survey.spools and spool.endpoint in now]
-
-    def _account_for_replaced(self, before: Offset, replaced: Sequence[str]) -> None:
-        """Unread records in a spool that was replaced are data loss."""
-        for spool_id in replaced:
-            spool = before.spools[spool_id]
-            unread = sum(max(position.seen - position.next, 0) for position in spool.lanes.values())
-            if unread:
-                self._lost(
-                    f"{spool.endpoint} has another spool now; {unread} records of spool {spool_id} had yet to be read",
-                    unread,
-                )
-            _log.warning("%s has another spool now, %s is dropped: its folder was made anew", spool.endpoint, spool_id)
-            self.counts.spools_replaced += 1
-
     def _positions(self, found: FoundSpool, before: Offset) -> dict[str, LanePosition]:
         """The positions in a spool's lanes: record 0 for each that is new (and inside the target, if one is fixed)."""
         spool_id = found.offsets.spool_id
@@ -270,45 +265,16 @@ class Planner:
 
     def _waiting(self, lane: _Lane) -> Waiting:
         begin, end = lane.position.next, lane.extent.next
-        if lane.extent.first > begin and self._settings.fail_on_data_loss:
-            raise self._expired(lane.spool_id, lane.name, begin, lane.extent.first)
+        if lane.extent.first > begin and self._losses.fail:
+            self._losses.expired(lane.spool_id, lane.name, begin, lane.extent.first)
         if self._target is not None:
             end = min(end, self._target.get((lane.spool_id, lane.name), begin))
         begin = max(begin, min(lane.extent.first, end))
         return Waiting(begin, max(begin, end), lane.mean_bytes)
 
-    def _account_for_lost_tails(self, lanes: Sequence[_Lane]) -> None:
-        """A lane that ends before what was seen of it lost its tail in a crash of the host."""
-        for lane in lanes:
-            position, end = lane.position, lane.extent.next
-            if end >= max(position.next, position.seen) or (lane.spool_id, lane.name, position) in self._told:
-                continue
-            unread = position.seen - max(position.next, end)
-            if unread > 0:
-                self._lost(
-                    f"lane {lane.name} of spool {lane.spool_id} ends at {end} and was seen to end at {position.seen}: "
-                    f"{unread} records that had yet to be read are gone",
-                    unread,
-                )
-            if end < position.next:
-                _log.warning(
-                    "lane %s of spool %s ends at %d and was read up to %d: the host lost its tail; the next %d records "
-                    "written to it get numbers that were read already, and are skipped",
-                    lane.name,
-                    lane.spool_id,
-                    end,
-                    position.next,
-                    position.next - end,
-                )
-            self._told.add((lane.spool_id, lane.name, position))
-
     def _must_note_beginning(self, before: Offset) -> bool:
         """Whether a stream that begins at "latest" has yet to put its beginning into the checkpoint."""
-        if not self._begins_latest or self._initial is None:
-            return False
-        return before.value() == self._initial and any(
-            position.seen < position.next for spool in before.spools.values() for position in spool.lanes.values()
-        )
+        return self._begins_latest and self._initial is not None and before.value() == self._initial
 
     # -- what tasks read ---------------------------------------------------------------------------------------------
 
@@ -341,8 +307,7 @@ class Planner:
             return [LaneRange(Split(spool_id, lane, begin, stop, endpoint))]
         if extent.first > begin:
             gone = min(extent.first, stop)
-            expired = self._expired(spool_id, lane, begin, gone)
-            self._lost(expired.message, gone - begin)
+            self._losses.expired(spool_id, lane, begin, gone)
             begin = gone
         if begin >= stop:
             return []
@@ -350,19 +315,6 @@ class Planner:
         return [LaneRange(split, _mean_bytes(extent))]
 
     # -- words -------------------------------------------------------------------------------------------------------
-
-    def _expired(self, spool_id: str, lane: str, begin: int, first: int) -> DataLossError:
-        return DataLossError(
-            f"records {begin} to {first - 1} of lane {lane} of spool {spool_id} were deleted by the server's retention "
-            "before they were read",
-            remedy=_LOSS_REMEDY,
-        )
-
-    def _lost(self, message: str, records: int) -> None:
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(message, remedy=_LOSS_REMEDY)
-        self.counts.lost_records += records
-        _log.warning("%s (lost_records %d in all; failOnDataLoss is false)", message, self.counts.lost_records)
 
     def _warn(self, about: object, message: str, *values: object) -> None:
         """A warning that is repeated once a minute for as long as it holds."""
@@ -384,6 +336,12 @@ class Planner:
 
 def _mean_bytes(extent: LaneExtent) -> float:
     return extent.bytes / max(1, extent.next - extent.first)
+
+
+def _replaced(before: Offset, survey: Survey) -> list[str]:
+    """The spools of an offset whose address has another one now."""
+    now = {found.address for found in survey.spools.values()}
+    return [i for i, spool in before.spools.items() if i not in survey.spools and spool.endpoint in now]
 
 
 def _end_of(survey: Survey) -> Offset:

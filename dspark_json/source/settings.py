@@ -82,10 +82,14 @@ def _whole(value: object) -> int | None:
 def _folder(path: str, remedy: str) -> str:
     """A folder's absolute path, from a path or a ``file:`` URI (Spark makes one of the path of a table)."""
     if path.startswith("file:"):
-        parts = urlsplit(path)
-        if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
-            raise InvalidOptionError(f'"{path}" is not the URI of a local folder', remedy="Give an absolute path.")
+        refusal = InvalidOptionError(f'"{path}" is not the URI of a local folder', remedy="Give an absolute path.")
+        try:
+            parts = urlsplit(path)
+        except ValueError:
+            raise refusal from None
         path = unquote(parts.path)
+        if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment or not path or "\0" in path:
+            raise refusal
     elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise InvalidOptionError(f'"{path}" is not a local folder', remedy=remedy)
     return str(Path(path).absolute())

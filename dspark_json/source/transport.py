@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from dspark_json.errors import (
+    EndpointError,
     EndpointKeyError,
     SpoolError,
     SpoolNotFoundError,
@@ -30,7 +31,7 @@ __all__ = ["default_folder", "is_folder", "no_key_error", "open_folder", "open_s
 _log = logging.getLogger(__name__)
 _announced: set[tuple[str, str]] = set()
 
-_NOT_HERE: Final = (SpoolNotFoundError, SpoolPermissionError, SpoolReplacedError)
+_NOT_HERE: Final = (SpoolNotFoundError, SpoolPermissionError)
 
 
 def is_folder(address: str) -> bool:
@@ -50,6 +51,14 @@ def default_folder(address: str) -> str | None:
 
 def open_folder(folder: str | None, spool_id: str | None) -> tuple[SpoolReader | None, str]:
     """A reader for ``folder`` if it can be opened here and holds this spool (any, for None); else None and why."""
+    try:
+        return _opened(folder, spool_id)
+    except SpoolReplacedError as error:
+        return None, str(error)
+
+
+def _opened(folder: str | None, spool_id: str | None) -> tuple[SpoolReader | None, str]:
+    """As ``open_folder``, but a folder that holds another spool is a ``SpoolReplacedError``."""
     if folder is None:
         return None, "the folder is not known"
     try:
@@ -70,13 +79,21 @@ def no_key_error(address: str, reason: str) -> EndpointKeyError:
 
 @contextlib.contextmanager
 def open_split(split: Split, key: str | None, timeout_s: float) -> Iterator[SpoolAccess]:
-    """Access to a split's spool: the folder where it can be opened and has the range, else HTTP."""
+    """Access to a split's spool: the folder where it can be opened and has the range, else HTTP.
+
+    Without a key and a folder, the server is asked which spool it has now: ``SpoolReplacedError`` for another one,
+    ``EndpointKeyError`` for this one. Where the server does not answer, a folder that holds another spool decides.
+    """
     if is_folder(split.endpoint):
         yield SpoolReader(Path(split.endpoint), spool_id=split.spool_id)
         return
     reasons = []
+    replaced: SpoolReplacedError | None = None
     for folder in dict.fromkeys((split.folder, default_folder(split.endpoint))):
-        reader, reason = open_folder(folder, split.spool_id)
+        try:
+            reader, reason = _opened(folder, split.spool_id)
+        except SpoolReplacedError as error:
+            reader, reason, replaced = None, str(error), error
         if reader is not None and key is not None and (missing := _missing(reader, split)):
             reader, reason = None, missing
         if reader is not None:
@@ -87,10 +104,30 @@ def open_split(split: Split, key: str | None, timeout_s: float) -> Iterator[Spoo
             reasons.append(reason)
     reason = "; ".join(reasons) or "the folder is not known or not on this machine"
     if key is None:
+        _check_server(split, timeout_s, reason, replaced)
         raise no_key_error(split.endpoint, reason)
     _announce(split, f"HTTP ({reason.rstrip('.')})")
     with HookClient(split.endpoint, key, timeout_s) as client:
         yield HttpSpool(client, split.spool_id)
+
+
+def _check_server(split: Split, timeout_s: float, reason: str, replaced: SpoolReplacedError | None) -> None:
+    """Raise what is true of a split that no folder gives (for ``reason``), unless its server still has the spool."""
+    try:
+        with HookClient(split.endpoint, None, timeout_s) as client:
+            found = client.identity(tries=2).spool_id
+    except EndpointError as error:
+        if replaced is not None:
+            raise replaced from error
+        raise type(error)(
+            f"the spool of {split.endpoint} can't be opened as a folder ({reason.rstrip('.')}), and {error.message}",
+            remedy=error.remedy,
+        ) from error
+    if found != split.spool_id:
+        raise SpoolReplacedError(
+            f"{split.endpoint} has spool {found} now, not {split.spool_id}",
+            remedy="The folder was made anew (the server's container restarted, or somebody removed it).",
+        )
 
 
 def _missing(reader: SpoolReader, split: Split) -> str:

@@ -11,6 +11,6 @@
      └── schemas             answer schemas of the spool
     access                   what a reader sees: SpoolAccess and its values
      ├── reader, lane_files  through the folder
-     └── http                through the server
+     └── http, http_answers  through the server
     files, os_errors         whole files or none; refusals of the operating system in words
 """

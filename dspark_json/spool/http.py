@@ -8,10 +8,8 @@ and nowhere else.
 from __future__ import annotations
 
 import functools
-import json
 import time
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 import httpx
@@ -26,14 +24,23 @@ from dspark_json.errors import (
     SpoolCorruptError,
     SpoolReplacedError,
 )
-from dspark_json.spool.access import DEFAULT_CHUNK_BYTES, Chunk, IndexSlice, LaneExtent, SpoolOffsets
-from dspark_json.spool.layout import INDEX_ENTRY
+from dspark_json.spool.access import DEFAULT_CHUNK_BYTES, Chunk, IndexSlice, SpoolOffsets
+from dspark_json.spool.http_answers import (
+    HttpAnswer,
+    ServerIdentity,
+    header_number,
+    number,
+    server_identity,
+    shown,
+    spool_offsets,
+)
+from dspark_json.spool.layout import INDEX_ENTRY, is_plausible_time
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
-__all__ = ["HookClient", "HttpSpool", "ServerIdentity"]
+__all__ = ["HookClient", "HttpSpool"]
 
 T = TypeVar("T")
 
@@ -49,40 +56,6 @@ _UNAVAILABLE: Final = frozenset({502, 503, 504})
 
 class _Cut(Exception):  # noqa: N818 - never leaves this module
     """The answer did not come whole; its text says how."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
-    """What a server says about itself: its spool, and (only to who has the key) where the folder is."""
-
-    spool_id: str
-    folder: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    headers: httpx.Headers
-    body: bytes
-
-    @property
-    def content_type(self) -> str:
-        return str(self.headers.get("content-type", "none"))
-
-    @property
-    def document(self) -> dict[str, Any] | None:
-        """The body as a JSON object, None if it is none."""
-        try:
-            document = json.loads(self.body)
-        except ValueError:
-            return None
-        return document if isinstance(document, dict) else None
-
-    @property
-    def error(self) -> dict[str, Any]:
-        """The members of the hook's error object, empty if the body is none."""
-        error = (self.document or {}).get("error")
-        return error if isinstance(error, dict) else {}
 
 
 class HookClient:
@@ -121,9 +94,7 @@ class HookClient:
         """
 
         def once() -> ServerIdentity:
-            _, document = self._health()
-            folder = document.get("spool")
-            return ServerIdentity(document["spool_id"], folder if isinstance(folder, str) else None)
+            return self._health()[1]
 
         return self._tried(once, tries)
 
@@ -134,16 +105,16 @@ class HookClient:
         """
 
         def once() -> tuple[str, list[dict[str, Any]]]:
-            answer, document = self._health()
-            schemas = document.get("schemas")
+            answer, identity = self._health()
+            schemas = (answer.document or {}).get("schemas")
             if schemas is None:
                 raise EndpointKeyError(
                     f"{self.address} tells its schemas only to who has the hook's key",
                     remedy="Start the server with DSPARK_API_KEY set, and set vllm_api_key to the same key.",
                 )
-            if not isinstance(schemas, list) or not all(isinstance(schema, dict) for schema in schemas):
-                self._refuse(answer, "JSON, but not the hook's")
-            return document["spool_id"], schemas
+            if not isinstance(schemas, list) or not all(map(_is_schema, schemas)):
+                self._refuse(answer, "JSON, but not the hook's (schemas)")
+            return identity.spool_id, schemas
 
         return self._tried(once, tries)
 
@@ -152,15 +123,7 @@ class HookClient:
 
         def once() -> SpoolOffsets:
             answer = self._get("/dspark/v1/offsets", {}, deadline_s=self._timeout_s)
-            document = self._json(answer)
-            try:
-                lanes = {
-                    lane: LaneExtent(int(extent["first"]), int(extent["next"]), int(extent["bytes"]))
-                    for lane, extent in document["lanes"].items()
-                }
-                return SpoolOffsets(str(document["spool_id"]), lanes)
-            except (AttributeError, KeyError, TypeError, ValueError):
-                self._refuse(answer, "JSON, but not the hook's")
+            return self._checked(answer, spool_offsets)
 
         return self._tried(once, tries)
 
@@ -173,40 +136,51 @@ class HookClient:
             answer = self._get(f"/dspark/v1/spools/{spool_id}/lanes/{lane}/{route}", query, deadline_s=deadline_s)
             if answer.status != httpx.codes.OK:
                 self._raise_for(answer, spool_id, lane, query["from"])
-            length, following = answer.headers.get("content-length"), answer.headers.get("x-dspark-next")
-            if length is None or following is None or not following.isdecimal() or not length.isdecimal():
+            length, following = (header_number(answer.headers.get(n)) for n in ("content-length", "x-dspark-next"))
+            if length is None or following is None:
                 self._refuse(answer, "Content-Length or x-dspark-next is missing")
-            if len(answer.body) != int(length):
+            if len(answer.body) != length:
                 raise _Cut(f"{len(answer.body)} of {length} bytes came")
-            if not query["from"] < int(following) <= query["to"]:
+            if not query["from"] < following <= query["to"]:
                 self._refuse(
                     answer, f"records {query['from']} to {query['to']} were asked for, x-dspark-next is {following}"
                 )
-            return answer.body, int(following)
+            return answer.body, following
 
         return self._tried(once, 1 + len(_WAITS_S))
 
-    def _health(self) -> tuple[_Answer, dict[str, Any]]:
-        """What the hook says about itself, with the text ``spool_id``."""
+    def _health(self) -> tuple[HttpAnswer, ServerIdentity]:
+        """What the hook says about itself."""
         answer = self._get("/health/json-schema", {}, deadline_s=self._timeout_s)
         if answer.status == httpx.codes.NOT_FOUND:
             self._refuse(answer, "no hook there")
         document = self._json(answer)
         if document.get("json_output_hook_enabled") is not True:
             self._refuse(answer, "JSON, but not the hook's")
-        if not isinstance(document.get("spool_id"), str):
+        if document.get("spool_id") is None:
             raise EndpointUnreachableError(
-                f"the hook at {self.address} has no spool open ({document.get('spool_problem', 'none yet')})",
+                f"the hook at {self.address} has no spool open ({shown(document.get('spool_problem', 'none yet'))})",
                 remedy="The server's log says why; without a cause there, it opens one with the first answer.",
             )
-        return answer, document
+        return answer, self._checked(answer, server_identity)
+
+    def _checked(self, answer: HttpAnswer, check: Callable[[Mapping[str, Any]], T]) -> T:
+        """What ``check`` makes of the JSON object of an answer."""
+        document = self._json(answer)
+        try:
+            return check(document)
+        except ValueError as problem:
+            self._refuse(answer, f"JSON, but not the hook's ({problem})")
 
     def _tried(self, once: Callable[[], T], tries: int) -> T:
         for attempt in range(tries):
             try:
                 return once()
             except (httpx.TransportError, _Cut) as error:
-                problem = str(error) or type(error).__name__
+                problem = shown(str(error) or type(error).__name__)
+            except (httpx.InvalidURL, UnicodeError) as error:  # what the check of the option let pass
+                problem, tries = shown(error), 1
+                break
             if attempt < tries - 1:
                 time.sleep(_WAITS_S[min(attempt, len(_WAITS_S) - 1)])
         raise EndpointUnreachableError(
@@ -214,7 +188,7 @@ class HookClient:
             remedy="Check that the server runs, that the address and port are right, and that no firewall is between.",
         )
 
-    def _get(self, path: str, query: Mapping[str, int], *, deadline_s: float | None) -> _Answer:
+    def _get(self, path: str, query: Mapping[str, int], *, deadline_s: float | None) -> HttpAnswer:
         deadline = None if deadline_s is None else time.monotonic() + deadline_s
         parts: list[bytes] = []
         with self._client.stream("GET", self.address + path, params=dict(query)) as response:
@@ -222,12 +196,13 @@ class HookClient:
                 parts.append(part)
                 if deadline is not None and time.monotonic() > deadline:
                     raise _Cut(f"the answer was not complete after {deadline_s:g} s")
-        answer = _Answer(response.status_code, response.headers, b"".join(parts))
+        answer = HttpAnswer(response.status_code, response.headers, b"".join(parts))
         if answer.status in _UNAVAILABLE:
-            raise _Cut(f"status {answer.status}{''.join(f', {m}' for m in [answer.error.get('message')] if m)}")
+            said = answer.error.get("message")
+            raise _Cut(f"status {answer.status}, {shown(said)}" if said else f"status {answer.status}")
         return answer
 
-    def _json(self, answer: _Answer) -> dict[str, Any]:
+    def _json(self, answer: HttpAnswer) -> dict[str, Any]:
         """The JSON object of an answer with status 200; a named error for anything else."""
         if answer.status == httpx.codes.UNAUTHORIZED:
             raise EndpointKeyError(
@@ -249,31 +224,39 @@ class HookClient:
             self._refuse(answer, "not a JSON object")
         return document
 
-    def _raise_for(self, answer: _Answer, spool_id: str, lane: str, start: int) -> NoReturn:
+    def _raise_for(self, answer: HttpAnswer, spool_id: str, lane: str, start: int) -> NoReturn:
         details = answer.error
         where = f"lane {lane} of spool {spool_id} at {self.address}"
-        first, following = details.get("first"), details.get("next")
+        first, following = number(details.get("first")), number(details.get("next"))
         if answer.status == httpx.codes.NOT_FOUND and details:
             raise LaneNotFoundError(f"{where} does not exist")
-        if answer.status == httpx.codes.GONE and isinstance(first, int):
+        if answer.status == httpx.codes.GONE and first is not None and first > start:
             raise RecordsExpiredError(f"record {start} of {where} is gone, the oldest one kept is {first}", first=first)
         if answer.status == httpx.codes.PRECONDITION_FAILED and details:
             raise SpoolReplacedError(f"{self.address} has another spool now, not {spool_id}")
-        if answer.status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and isinstance(following, int):
+        if (
+            answer.status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
+            and following is not None
+            and following <= start
+        ):
             raise BeyondEndError(f"{where} ends before {following}, record {start} was asked for", next_seq=following)
         if details.get("code") == SpoolCorruptError.code:
-            raise SpoolCorruptError(f"{where}: {details.get('message')}")
+            raise SpoolCorruptError(f"{where}: {shown(details.get('message'))}")
         self._json(answer)
         self._refuse(answer, "not the hook's answer")
 
-    def _refuse(self, answer: _Answer, why: str) -> NoReturn:
+    def _refuse(self, answer: HttpAnswer, why: str) -> NoReturn:
         redirect = ", a redirect, which is not followed because the key must not go elsewhere"
-        shown = f"{answer.status}{redirect if httpx.codes.is_redirect(answer.status) else ''}"
+        status = f"{answer.status}{redirect if httpx.codes.is_redirect(answer.status) else ''}"
         raise EndpointAnswerError(
             f"{self.address} does not answer as the hook does: {why} "
-            f"(status {shown}, content type {answer.content_type})",
+            f"(status {status}, content type {answer.content_type})",
             remedy=HOOK_REMEDY,
-        )
+        ) from None
+
+
+def _is_schema(document: object) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("hash"), str)
 
 
 @functools.cache
@@ -349,26 +332,38 @@ class HttpSpool:
                 f"records {start} to {following - 1} of lane {lane} of spool {self.spool_id} at {self.client.address} "
                 f"have {ends[-1]} bytes by the index, {len(body)} came"
             )
+        appended_at = index.appended_at[at : at + following - start]
         begin = 0
         for i, end in enumerate(ends):
+            problem = None
             if zlib.crc32(buffer[begin:end]) != index.crcs[at + i]:
+                problem = "does not match its checksum"
+            elif not is_plausible_time(appended_at[i]):
+                problem = f"was written {appended_at[i]} µs after 1970 by its index, which can't be"
+            if problem is not None:
                 raise SpoolCorruptError(
-                    f"record {start + i} of lane {lane} of spool {self.spool_id} at {self.client.address} does not "
-                    "match its checksum",
+                    f"record {start + i} of lane {lane} of spool {self.spool_id} at {self.client.address} {problem}",
                     remedy="If the server's folder is sound, something between changes answers: read without it.",
                 )
             begin = end
-        return Chunk(self.spool_id, lane, start, buffer, ends, index.appended_at[at : at + following - start])
+        return Chunk(self.spool_id, lane, start, buffer, ends, appended_at)
 
     def seek_time(self, lane: str, timestamp_us: int) -> int:
-        """The first record kept with ``appended_at >= timestamp_us``, else the number the next record will get."""
+        """The first record kept with ``appended_at >= timestamp_us``, else the number the next record will get.
+
+        A record whose index entry is damaged counts as late: rather begin too early than leave records out.
+        """
         extent = self.offsets().lanes.get(lane)
         if extent is None:
             raise LaneNotFoundError(f"lane {lane} of spool {self.spool_id} at {self.client.address} does not exist")
         low, high = extent.first, extent.next
         while low < high:
             middle = (low + high) // 2
-            if self.index(lane, middle, middle + 1).appended_at[0] >= timestamp_us:
+            try:
+                is_late = self.index(lane, middle, middle + 1).appended_at[0] >= timestamp_us
+            except SpoolCorruptError:
+                is_late = True
+            if is_late:
                 high = middle
             else:
                 low = middle + 1

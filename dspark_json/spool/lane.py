@@ -11,6 +11,8 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Self
 
 from dspark_json.errors import SpoolFormatError, SpoolWriteError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("dspark_json.spool")
 _LOCK_FILE: Final = "lock"
 _RETIRED: Final = "retired"
+_MOST_AHEAD_US: Final = 86_400_000_000  # what a clock may have been set back by
 
 
 class HeldLane:
@@ -50,11 +53,27 @@ class HeldLane:
             raise
         return cls(folder, lock)
 
-    def recover(self, boot_id: str) -> tuple[LaneState | None, bool]:
-        """Put the lane in order. Returns its state, and whether it may be written under the boot id given."""
+    def recover(self, boot_id: str, now_us: int) -> tuple[LaneState | None, bool]:
+        """Put the lane in order. Returns its state, and whether it may be written under the boot id given.
+
+        A time in the lane that is more than a day ahead of ``now_us`` is damage or a clock gone wrong, which later
+        records must not take over: the state's ``newest_at`` is ``now_us`` then.
+        """
+        state, writable = self._recovered(boot_id)
+        if state is not None and state.newest_at > now_us + _MOST_AHEAD_US:
+            _LOGGER.warning(
+                "DSpark JSON: a time in the index of lane %s is %d µs after 1970, more than a day ahead of the clock; "
+                "it is not taken over, so the times of this lane may go down once",
+                self.folder,
+                state.newest_at,
+            )
+            state = replace(state, newest_at=now_us)
+        return state, writable
+
+    def _recovered(self, boot_id: str) -> tuple[LaneState | None, bool]:
         owner, *marks = os.pread(self._lock, 256, 0).decode("ascii", "replace").split() or [""]
         if _RETIRED in marks:
-            return recover_lane(self.folder, verify_all=False), False
+            return recover_lane(self.folder, verify_all=False, retired=True), False
         if owner == boot_id:
             state = recover_lane(self.folder, verify_all=False)
             if state is None or state.intact:
@@ -96,35 +115,55 @@ class HeldLane:
         os.fsync(self._lock)
 
 
-def take_lane(spool: Path, boot_id: str) -> tuple[HeldLane, LaneState | None]:
+def take_lane(spool: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneState | None]:
     """Take the first lane that is free and may be written, or make one. The caller holds the spool's claim."""
     names = lane_names(spool)
     for name in names:
-        held = HeldLane.take(layout.lane_folder(spool, name))
-        if held is None:
-            continue
-        try:
-            state, writable = held.recover(boot_id)
-        except (SpoolFormatError, IsADirectoryError) as error:
-            _LOGGER.warning("DSpark JSON: lane %s is left alone: %s", held.folder, error)
-            held.release()
-            continue
-        except BaseException:
-            held.release()
-            raise
-        if writable:
-            return held, state
-        held.release()
-    number = int(names[-1]) + 1 if names else 0
-    if number >= layout.MAX_LANES:
-        raise SpoolWriteError(
-            f"{spool} has no free lane and no number left for a new one",
-            remedy="Stop the servers that write it and remove the folder, or set DSPARK_SPOOL to another.",
-        )
-    folder = layout.lane_folder(spool, layout.lane_name(number))
-    folder.mkdir(mode=layout.FOLDER_MODE)
+        taken = _taken(layout.lane_folder(spool, name), boot_id, now_us)
+        if taken is not None:
+            return taken
+    folder = _new_folder(spool, names)
     sync_folder(folder.parent)
     held = HeldLane.take(folder)
     if held is None:
         raise SpoolWriteError(f"{folder} was locked by another process as it was made", remedy="Try again.")
     return held, None
+
+
+def _taken(folder: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneState | None] | None:
+    """A lane that is there, taken and put in order; None where somebody has it or it may not be written."""
+    held = None
+    try:
+        held = HeldLane.take(folder)
+        if held is None:
+            return None
+        state, writable = held.recover(boot_id, now_us)
+        if writable:
+            taken, held = held, None
+            return taken, state
+    except (SpoolFormatError, IsADirectoryError) as error:
+        _LOGGER.warning("DSpark JSON: lane %s is left alone: %s", folder, error)
+    finally:
+        if held is not None:
+            held.release()
+    return None
+
+
+def _new_folder(spool: Path, names: list[str]) -> Path:
+    """Make the folder of a new lane.
+
+    Its number is the one after the highest, since a gap may be a lane that somebody removed, whose records had numbers
+    that must not be given twice. Only where the highest number is taken, the lowest free one is used.
+    """
+    following = int(names[-1]) + 1 if names else 0
+    for number in chain(range(following, layout.MAX_LANES), range(following)):
+        folder = layout.lane_folder(spool, layout.lane_name(number))
+        try:
+            folder.mkdir(mode=layout.FOLDER_MODE)
+        except FileExistsError:
+            continue
+        return folder
+    raise SpoolWriteError(
+        f"{spool} has no free lane and no number left for a new one",
+        remedy="Stop the servers that write it and remove the folder, or set DSPARK_SPOOL to another.",
+    )

@@ -2,6 +2,10 @@
 
 A segment exists once its index has a whole header. In the newest segment, entries that are torn, or whose line is not
 in the data file, are not there yet. In an older one the same is damage, and an error for whoever reads that range.
+
+A header that is whole but wrong is damage of that segment's records in any segment. The extent of the lane stands all
+the same, since neither the number of entries nor their sizes come from the header: so the other segments and lanes stay
+readable, who has to read the damaged range gets an error that names it, and who may go on without it can count it.
 """
 
 from __future__ import annotations
@@ -53,10 +57,13 @@ class Segment:
         """The index entries of the records from ``start`` to below ``stop``, all of this segment.
 
         Returns at least one, and fewer than asked for only where an older segment's index ends too soon. Raises
-        ``SpoolCorruptError`` where ``start`` is missing, or where an older index holds more than its records.
+        ``SpoolCorruptError`` where ``start`` is missing, where an older index holds more than its records, or where
+        the header is none of this segment's.
         """
         with opened(self.index) as descriptor:
-            layout.unpack_header(os.pread(descriptor, layout.HEADER_BYTES, 0), self.index, self.first_seq)
+            problem = layout.header_problem(os.pread(descriptor, layout.HEADER_BYTES, 0), self.first_seq)
+            if problem is not None:
+                raise self.damage(start, self.index, problem)
             held = layout.whole_entries(os.fstat(descriptor).st_size)
             raw = os.pread(descriptor, (stop - start) * layout.ENTRY_BYTES, layout.index_size(start - self.first_seq))
         columns = layout.unpack_entries(raw)
@@ -112,16 +119,16 @@ def lane_names(spool: Path) -> list[str]:
 
 
 def segment_seqs(lane: Path) -> list[int]:
-    """The first numbers of the segments of a lane that have an index, in order; foreign names are left out."""
+    """The first numbers of the segments of a lane that have an index, in order; what is no file of ours is left out."""
     with os.scandir(lane) as entries:
-        return sorted(seq for seq in (layout.index_seq(entry.name) for entry in entries) if seq is not None)
+        return sorted(seq for entry in entries if (seq := layout.index_seq(entry.name)) is not None and entry.is_file())
 
 
 def list_lane(spool_id: str, lane: Path) -> LaneFiles | None:
     """Look at a lane: names, sizes and the end of the newest index; no data is read. None where it has no segment yet.
 
-    Raises ``FilesVanishedError`` where retention was at work meanwhile (look again), ``SpoolFormatError`` for a newest
-    index of another format, ``OSError`` where the operating system refuses.
+    Raises ``FilesVanishedError`` where retention was at work meanwhile (look again), ``OSError`` where the operating
+    system refuses.
     """
     seqs = segment_seqs(lane)
     while seqs:
@@ -156,10 +163,8 @@ def _newest(spool_id: str, lane: Path, first_seq: int) -> Segment | None:
     path = layout.index_path(lane, first_seq)
     with opened(path) as index:
         size = os.fstat(index).st_size  # before the data's size: data is written first
-        header = os.pread(index, layout.HEADER_BYTES, 0)
-        if len(header) < layout.HEADER_BYTES:
+        if size < layout.HEADER_BYTES:
             return None
-        layout.unpack_header(header, path, first_seq)
         count = layout.whole_entries(size)
         data_size = _size(lane, first_seq)
         last = layout.unpack_entries(os.pread(index, 2 * layout.ENTRY_BYTES, layout.index_size(max(0, count - 2))))

@@ -44,6 +44,8 @@ INDEX_ENTRY: Final = struct.Struct("<QQII")
 HEADER_BYTES: Final = INDEX_HEADER.size
 ENTRY_BYTES: Final = INDEX_ENTRY.size
 
+END_OF_TIME_US: Final = 7_258_118_400_000_000  # the year 2200
+
 _LANE_NAME: Final = re.compile(r"[0-9]{4}")
 _INDEX_NAME: Final = re.compile(r"([0-9]{20})\.index")
 _DATA_NAME: Final = re.compile(r"([0-9]{20})\.ndjson")
@@ -52,6 +54,14 @@ _DATA_NAME: Final = re.compile(r"([0-9]{20})\.ndjson")
 def now_us() -> int:
     """The wall clock in microseconds since the epoch."""
     return time.time_ns() // 1000
+
+
+def is_plausible_time(moment_us: int) -> bool:
+    """Whether a time in an index can be true, that is, lies before the year 2200. No checksum covers it.
+
+    There is no lower bound: a host whose clock was never set writes good records in 1970.
+    """
+    return moment_us < END_OF_TIME_US
 
 
 def lane_name(number: int) -> str:
@@ -113,22 +123,31 @@ def pack_header(first_seq: int, created_us: int) -> bytes:
     return INDEX_HEADER.pack(INDEX_MAGIC, first_seq, created_us, 0)
 
 
+def header_problem(raw: bytes, first_seq: int) -> str | None:
+    """What keeps ``raw`` from being the header of the index that begins at ``first_seq``, to follow the file's path."""
+    magic, first, _, reserved = INDEX_HEADER.unpack(raw.ljust(HEADER_BYTES, b"\0"))
+    if magic != INDEX_MAGIC:
+        return f"is not an index of format {FORMAT} (it begins with {magic!r}, not {INDEX_MAGIC!r})"
+    if reserved != 0:
+        return f"is not an index of format {FORMAT} (the last word of its header is {reserved}, not 0)"
+    if first != first_seq:
+        return f"says inside that its first record is {first}, which is not what its name says"
+    return None
+
+
 def unpack_header(raw: bytes, path: Path, first_seq: int) -> int:
     """The creation time (µs) in an index header.
 
     Raises ``SpoolFormatError`` where it is not the header of format 1, or not of the segment that ``path`` names.
     """
-    magic, first, created, reserved = INDEX_HEADER.unpack(raw.ljust(HEADER_BYTES, b"\0"))
-    if magic != INDEX_MAGIC or reserved != 0:
+    problem = header_problem(raw, first_seq)
+    if problem is not None:
         raise SpoolFormatError(
-            f"{path} is not an index of format {FORMAT} (it begins with {magic!r}, not {INDEX_MAGIC!r})",
-            remedy="Remove the file if it is not the hook's, or read it with the version of dspark-json that wrote it.",
+            f"{path} {problem}",
+            remedy="Put back the file that the hook wrote, read it with the version of dspark-json that wrote it, or "
+            "remove it.",
         )
-    if first != first_seq:
-        raise SpoolFormatError(
-            f"{path} says inside that its first record is {first}, which is not what its name says",
-            remedy="The file was renamed or copied here; put back the one the hook wrote, or remove it.",
-        )
+    created = INDEX_HEADER.unpack(raw.ljust(HEADER_BYTES, b"\0"))[2]
     assert isinstance(created, int)
     return created
 
@@ -217,7 +236,7 @@ def parse_identity(raw: bytes, path: Path) -> SpoolIdentity:
     """The identity in the bytes of a ``spool.json``; ``path`` is for the message of a ``SpoolFormatError``."""
     try:
         members = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         members = None
     if not isinstance(members, dict) or not isinstance(members.get("format"), int):
         raise SpoolFormatError(

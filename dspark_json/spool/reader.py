@@ -1,13 +1,19 @@
-"""The read side of a spool folder (DESIGN §3): extents, index and records, without a lock and without a copy."""
+"""The read side of a spool folder (DESIGN §3): extents, index and records, without a lock and without a copy.
+
+Damage is an error of the records it meets, and of nothing else: see ``lane_files``.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
+import stat
 import sys
 import time
 import zlib
 from bisect import bisect_left, bisect_right
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dspark_json.errors import (
@@ -27,22 +33,31 @@ from dspark_json.spool.access import (
     SpoolAccess,
     SpoolOffsets,
 )
+from dspark_json.spool.data_range import DataRange, first_bad
 from dspark_json.spool.lane_files import FilesVanishedError, LaneFiles, Segment, lane_names, list_lane, opened
 from dspark_json.spool.os_errors import reading_failed
 from dspark_json.spool.schema_uses import documents_with_uses, sum_schema_uses
 from dspark_json.spool.schemas import SchemaStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["Chunk", "IndexSlice", "LaneExtent", "SpoolAccess", "SpoolOffsets", "SpoolReader"]
+__all__ = ["Chunk", "IndexSlice", "LaneExtent", "SpoolAccess", "SpoolOffsets", "SpoolReader", "StoredLines"]
 
 _ATTEMPTS: Final = 50
 _EMPTY_ATTEMPTS: Final = 3
 _MAX_CHUNK_RECORDS: Final = 65_536
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLines:
+    """The lines of consecutive records up to below ``next_seq``, still in their file."""
+
+    next_seq: int
+    data: DataRange
 
 
 class SpoolReader:
@@ -85,17 +100,20 @@ class SpoolReader:
         """At least one record of a range, its checksums verified; the buffer is the mapped file.
 
         Ends before ``stop`` at ``max_bytes``, at the end of a segment, and after 65,536 records. Errors as in
-        ``SpoolAccess``; ``SpoolCorruptError`` names the first record that is damaged.
+        ``SpoolAccess``; ``SpoolCorruptError`` names a record that is damaged. A file that something else than the hook
+        makes shorter later kills the process that touches the buffer; a server takes ``lines``.
         """
+        return self._look(lane, lambda files: _chunk(_span(files, start, stop, max_bytes)))
 
-        def read(files: LaneFiles) -> Chunk:
-            last = _clamped(files, start, stop)
-            return _chunk(self.identity.spool_id, files.holding(start), start, last, max_bytes)
-
-        return self._look(lane, read)
+    def lines(self, lane: str, start: int, stop: int, *, max_bytes: int = DEFAULT_CHUNK_BYTES) -> StoredLines:
+        """The same records as ``read`` gives, their checksums verified, without mapping a file or holding the bytes."""
+        return self._look(lane, lambda files: _lines(_span(files, start, stop, max_bytes)))
 
     def seek_time(self, lane: str, timestamp_us: int) -> int:
-        """The number of the first record appended at or after a time (µs); the next number where there is none."""
+        """The number of the first record appended at or after a time (µs); the next number where there is none.
+
+        Damage is no error here: where only a damaged segment can hold that record, the number is its first one.
+        """
         return self._look(lane, lambda files: _seek(files, timestamp_us))
 
     def schemas(self) -> list[dict[str, Any]]:
@@ -188,36 +206,87 @@ def _index(files: LaneFiles, start: int, stop: int) -> IndexSlice:
     return IndexSlice(start, ends, appended_at, crcs)
 
 
-def _chunk(spool_id: str, segment: Segment, start: int, stop: int, max_bytes: int) -> Chunk:
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Records of one segment as its index has them; ``ends`` counts from the first one, which lies at ``begin``."""
+
+    segment: Segment
+    first_seq: int
+    begin: int
+    ends: list[int]
+    crcs: list[int]
+    appended_at: list[int]
+
+    @property
+    def end(self) -> int:
+        """The position in the data file after the last record."""
+        return self.begin + self.ends[-1]
+
+    def damage(self, position: int, what: str) -> SpoolCorruptError:
+        """The error for the record at a position in the span."""
+        return self.segment.damage(self.first_seq + position, self.segment.data, what)
+
+
+def _span(files: LaneFiles, start: int, stop: int, max_bytes: int) -> _Span:
+    """What one read of a range gives: at least one record, none beyond the segment, the bytes or 65,536 records."""
+    stop = _clamped(files, start, stop)
+    segment = files.holding(start)
     stop = min(stop, segment.next_seq, start + _MAX_CHUNK_RECORDS)
     columns = segment.entries(start, stop)
     begin = segment.end_before(start)
     count = max(1, bisect_right(columns.ends, begin + max_bytes))
+    appended_at = columns.appended_at[:count].tolist()
+    if not layout.is_plausible_time(max(appended_at)):
+        bad = next(i for i, moment in enumerate(appended_at) if not layout.is_plausible_time(moment))
+        what = f"says that it was written {appended_at[bad]} µs after 1970, which can't be"
+        raise segment.damage(start + bad, segment.index, what)
     ends = [end - begin for end in columns.ends[:count]]
-    buffer = _mapped(segment, start, begin, begin + ends[-1])
-    crcs = columns.crcs[:count].tolist()
+    return _Span(segment, start, begin, ends, columns.crcs[:count].tolist(), appended_at)
+
+
+def _chunk(span: _Span) -> Chunk:
+    buffer = _mapped(span)
     position = 0
-    for offset, (end, crc) in enumerate(zip(ends, crcs, strict=True)):
+    for offset, (end, crc) in enumerate(zip(span.ends, span.crcs, strict=True)):
         if end <= position or zlib.crc32(buffer[position:end]) != crc:
-            raise segment.damage(start + offset, segment.data, "does not match its checksum")
+            raise span.damage(offset, "does not match its checksum")
         position = end
-    return Chunk(spool_id, segment.lane.name, start, buffer, ends, columns.appended_at[:count].tolist())
+    segment = span.segment
+    return Chunk(segment.spool_id, segment.lane.name, span.first_seq, buffer, span.ends, span.appended_at)
 
 
-def _mapped(segment: Segment, seq: int, begin: int, end: int) -> memoryview:
-    """The bytes of a data file from ``begin`` to ``end``, mapped from the page that they begin in."""
+def _lines(span: _Span) -> StoredLines:
+    with _data_of(span) as descriptor:
+        bad = first_bad(descriptor, span.begin, [span.begin + end for end in span.ends], span.crcs)
+        if bad is not None:
+            raise span.damage(bad, "does not match its checksum")
+        return StoredLines(span.first_seq + len(span.ends), DataRange(os.dup(descriptor), span.begin, span.end))
+
+
+def _mapped(span: _Span) -> memoryview:
+    """The bytes of a span in its data file, mapped from the page that they begin in."""
+    with _data_of(span) as descriptor:
+        base = span.begin // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        mapped = _map(descriptor, base, span.end - base)
+    return memoryview(mapped)[span.begin - base :]
+
+
+@contextmanager
+def _data_of(span: _Span) -> Iterator[int]:
+    """The data file of a span, open, and long enough."""
+    segment = span.segment
     try:
         with opened(segment.data) as descriptor:
-            size = os.fstat(descriptor).st_size
-            if not begin < end <= size:
-                raise segment.damage(seq, segment.data, f"has {size} bytes, and its index says {end} at least")
-            base = begin // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-            mapped = _map(descriptor, base, end - base)
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise span.damage(0, "is not a file")
+            if not span.begin < span.end <= found.st_size:
+                raise span.damage(0, f"has {found.st_size} bytes, and its index says {span.end} at least")
+            yield descriptor
     except FilesVanishedError:
         if segment.index.exists():  # retention removes the index first
-            raise segment.damage(seq, segment.data, "is missing") from None
+            raise span.damage(0, "is missing") from None
         raise
-    return memoryview(mapped)[begin - base :]
 
 
 def _map(descriptor: int, offset: int, length: int) -> mmap.mmap:
@@ -227,14 +296,21 @@ def _map(descriptor: int, offset: int, length: int) -> mmap.mmap:
 
 
 def _seek(files: LaneFiles, timestamp_us: int) -> int:
+    damaged: int | None = None  # where the damaged segments right before the one at hand begin
     for segment in files.segments:
         if segment.next_seq == segment.first_seq:
             continue
-        if segment.entries(segment.next_seq - 1, segment.next_seq).appended_at[0] < timestamp_us:
+        try:
+            if segment.entries(segment.next_seq - 1, segment.next_seq).appended_at[0] < timestamp_us:
+                damaged = None
+                continue
+            columns = segment.entries(segment.first_seq, segment.next_seq)
+        except SpoolCorruptError:
+            damaged = segment.first_seq if damaged is None else damaged
             continue
-        columns = segment.entries(segment.first_seq, segment.next_seq)
-        return segment.first_seq + bisect_left(columns.appended_at, timestamp_us)
-    return files.next
+        found = segment.first_seq + bisect_left(columns.appended_at, timestamp_us)
+        return found if damaged is None or found > segment.first_seq else damaged
+    return files.next if damaged is None else damaged
 
 
 def _no_lane(folder: Path, lane: str) -> LaneNotFoundError:

@@ -2,18 +2,21 @@
 
 A process that is killed leaves the page cache whole: at most the last write is cut short, and a look at the end of the
 newest segment is enough. After a crash of the host any page may be missing, so every checksum of the lane is verified.
+
+Where damaged records are cut, good ones behind them go too. A reader may have those mapped, and a mapped file that
+shrinks kills the reader, so only their index entries are cut away: without these the lines don't exist. Their bytes
+stay as long as the segment, since such a lane is never written again (see ``lane``).
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.errors import SpoolFormatError
 from dspark_json.spool import layout
+from dspark_json.spool.data_range import first_bad
 from dspark_json.spool.files import replace_file, sync_folder
 from dspark_json.spool.lane_files import segment_seqs
 
@@ -46,17 +49,18 @@ class _Segment:
     data: Path
 
 
-def recover_lane(lane: Path, *, verify_all: bool) -> LaneState | None:
+def recover_lane(lane: Path, *, verify_all: bool, retired: bool = False) -> LaneState | None:
     """Cut a lane back to its longest good prefix; None where it holds no segment.
 
-    The caller holds the lane's lock. ``verify_all`` is for a lane whose writer ended with the host. Raises
-    ``SpoolFormatError`` (the lane is left alone) for an index of another format, ``OSError`` where files can't be cut.
+    The caller holds the lane's lock. ``verify_all`` is for a lane whose writer ended with the host, ``retired`` for one
+    that was damaged before and is only kept for readers. Raises ``SpoolFormatError`` (the lane is left alone) for an
+    index of another format, ``OSError`` where files can't be cut.
     """
     segments = _sweep(lane, keep_torn=verify_all)
     if not segments:
         return None
     if not verify_all:
-        return _cut(lane, segments[-1], last=LAST_ENTRIES)
+        return _cut(lane, segments[-1], last=LAST_ENTRIES, retired=retired)
     state = _cut(lane, segments[0], last=None)
     for position, segment in enumerate(segments[1:], start=1):
         if not state.intact or segment.first_seq != state.first_seq + state.count:
@@ -100,7 +104,7 @@ def _remove(segment: _Segment) -> None:
     segment.data.unlink(missing_ok=True)
 
 
-def _cut(lane: Path, segment: _Segment, *, last: int | None) -> LaneState:
+def _cut(lane: Path, segment: _Segment, *, last: int | None, retired: bool = False) -> LaneState:
     """Cut one segment to its longest good prefix; ``last`` is how many of its last checksums to verify (None: all)."""
     raw = segment.index.read_bytes()
     try:
@@ -117,8 +121,9 @@ def _cut(lane: Path, segment: _Segment, *, last: int | None) -> LaneState:
         end = columns.ends[count - 1] if count else 0
         if len(raw) != layout.index_size(count):
             os.truncate(segment.index, layout.index_size(count))
-        if size != end:
-            os.ftruncate(data, end)
+        intact = count == len(columns)
+        if size != end and intact and not retired:
+            os.ftruncate(data, end)  # a line that was never committed
         if last is None:
             os.fsync(data)
             with segment.index.open("rb") as index:
@@ -126,7 +131,7 @@ def _cut(lane: Path, segment: _Segment, *, last: int | None) -> LaneState:
     finally:
         os.close(data)
     newest_at = columns.appended_at[count - 1] if count else _newest_before(lane, segment.first_seq)
-    return LaneState(segment.first_seq, count, end, max(newest_at, created), count == len(columns))
+    return LaneState(segment.first_seq, count, end, max(newest_at, created), intact)
 
 
 def _emptied(lane: Path, segment: _Segment) -> LaneState:
@@ -141,28 +146,14 @@ def _good(data: int, columns: layout.IndexColumns, count: int, last: int | None)
     """How many of the first ``count`` records are good: looks at the last ones, further back while bad ones show."""
     while count:
         start = 0 if last is None else max(0, count - last)
-        bad = _first_bad(data, columns, start, count)
+        begin = columns.ends[start - 1] if start else 0
+        bad = first_bad(data, begin, columns.ends[start:count], columns.crcs[start:count])
         if bad is None:
             return count
         if last is None:
             return bad
-        count = bad
+        count = start + bad
     return 0
-
-
-def _first_bad(data: int, columns: layout.IndexColumns, start: int, stop: int) -> int | None:
-    ends, crcs = columns.ends, columns.crcs
-    begin = ends[start - 1] if start else 0
-    base = begin // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    with (
-        mmap.mmap(data, ends[stop - 1] - base, access=mmap.ACCESS_READ, offset=base) as mapped,
-        memoryview(mapped) as view,
-    ):
-        for position in range(start, stop):
-            if zlib.crc32(view[begin - base : ends[position] - base]) != crcs[position]:
-                return position
-            begin = ends[position]
-    return None
 
 
 def _newest_before(lane: Path, first_seq: int) -> int:

@@ -90,7 +90,7 @@ def documents_with_uses(stored: Iterable[StoredSchema], uses: Mapping[str, Schem
 def _read(lane: Path) -> dict[str, SchemaUse]:
     try:
         members = json.loads((lane / STATS_FILE).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     schemas = members.get(SCHEMAS_MEMBER) if isinstance(members, dict) else None
     found = {}

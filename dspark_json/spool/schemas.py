@@ -71,7 +71,7 @@ class SchemaStore:
         for name in sorted(self._names()):
             try:
                 document = json.loads((self._folder / f"{name}.json").read_bytes())
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             except OSError as error:
                 raise reading_failed(self._folder / f"{name}.json", error) from error

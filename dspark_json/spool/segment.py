@@ -75,8 +75,9 @@ class OpenSegment:
         segment.count = count
         segment.end = end
         if count:
-            ends_raw = os.pread(index, layout.ENTRY_BYTES, layout.HEADER_BYTES)
-            segment.oldest_at = layout.unpack_entries(ends_raw).appended_at[0]
+            entries = os.pread(index, count * layout.ENTRY_BYTES, layout.HEADER_BYTES)
+            # Not the first one's time, which may be damaged: a segment that seems young would never be deleted by age.
+            segment.oldest_at = min(layout.unpack_entries(entries).appended_at, default=0)
         return segment
 
     @property

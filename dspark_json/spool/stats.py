@@ -71,7 +71,7 @@ def sum_counters(spool: Path) -> dict[str, int]:
 def _read(path: Path) -> dict[str, int]:
     try:
         members = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(members, dict):
         return {}

@@ -87,7 +87,7 @@ class LaneWriter:
             if not got:
                 raise claim_refused(folder)
             self.spool_id = ensure_identity(folder, self._boot_id, clock()).spool_id
-            self._held, state = take_lane(folder, self._boot_id)
+            self._held, state = take_lane(folder, self._boot_id, clock())
             try:
                 self._held.own(self._boot_id)
                 self._lanes = len(lane_names(folder))
@@ -192,11 +192,13 @@ class LaneWriter:
             if not segment.is_in_place():
                 self._gone = True
                 raise self._gone_error()
-            age = self._settings.retention_us
-            if age is not None and segment.count and segment.oldest_at < self._clock() - age:
-                self._roll()
-            self._lanes = max(1, self._retention.run(self._clock()))
-            self._save_counts()
+            try:
+                age = self._settings.retention_us
+                if age is not None and segment.count and segment.oldest_at < self._clock() - age:
+                    self._roll()
+                self._lanes = max(1, self._retention.run(self._clock()))
+            finally:
+                self._save_counts()
         except OSError as error:
             raise writing_failed(self._held.folder, error) from error
 
@@ -245,7 +247,7 @@ class LaneWriter:
             raise self._gone_error()
         if self._segment is None:
             try:
-                state, writable = self._held.recover(self._boot_id)
+                state, writable = self._held.recover(self._boot_id, self._clock())
                 if not writable or state is None or state.first_seq + state.count < self._next_seq:
                     self._gone = True
                     raise self._gone_error()

@@ -73,6 +73,23 @@ def test_an_unknown_option_is_an_error_that_names_the_closest_one(given: str, me
         ("parse_mode", "gpu", '"gpu-accelerated"'),
         ("endpointTimeoutSec", "0", "above 0"),
         ("endpointTimeoutSec", "nan", "a number"),
+        ("endpointTimeoutSec", "9" * 400, "at most 86400"),
+        ("schema_cache_ttl_sec", "9" * 400, "at most 31536000"),
+        ("maxRecordsPerTrigger", "9" * 19, "a whole number"),
+        ("maxRecordsPerTrigger", "٣", "a whole number"),
+        ("maxBytesPerTrigger", "9999999999g", "a number of bytes"),
+        ("path", "a\0b", "NUL"),
+        ("vllm_endpoint", "http://[::1", "can't be read as an address"),
+        ("vllm_endpoint", "http://[::g]", "address"),
+        ("vllm_endpoint", "http://..", "a host is a name"),
+        ("vllm_endpoint", "http://" + "a" * 300, "a host is a name"),
+        ("vllm_endpoint", "http://xn--", "a host is a name"),
+        ("vllm_endpoint", "http://xn--a.example", "a host is a name"),
+        ("vllm_endpoint", "http://a b", "no blanks"),
+        ("vllm_endpoint", "http://h\x7f/", "no control characters"),
+        ("vllm_endpoint", "http://h\n:1", "no control characters"),
+        ("vllm_endpoint", "http://a%zz", "a host is a name"),
+        ("vllm_endpoint", "http://h:0", "a port"),
         ("vllm_endpoint", "localhost:8000", '"http://"'),
         ("vllm_endpoint", "http://", "names a host"),
         ("vllm_endpoint", "http://h:99999", "a port"),
@@ -96,6 +113,8 @@ def test_a_bad_value_names_what_is_allowed(name: str, text: str, allowed: str) -
         reader_values({name: text})
     assert allowed in str(caught.value)
     assert name in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize(
@@ -109,6 +128,9 @@ def test_a_bad_value_names_what_is_allowed(name: str, text: str, allowed: str) -
         ("https://gw.example/models/a/v1/chat/completions", "https://gw.example/models/a"),
         (" http://[::1]:8000/v1/completions ", "http://[::1]:8000"),
         ("HTTP://Host:80/v1/responses", "http://host:80"),
+        ("http://vllm_1.my-net.:8000", "http://vllm_1.my-net.:8000"),
+        ("http://bücher.example", "http://bücher.example"),
+        ("http://xn--bcher-kva.example", "http://xn--bcher-kva.example"),
     ],
 )
 def test_an_endpoint_is_taken_with_or_without_the_path_of_the_api(text: str, address: str) -> None:
@@ -145,6 +167,13 @@ def test_an_address_with_credentials_is_refused_without_showing_them(text: str) 
     assert "vllm_api_key" in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["http://h/?key=hunter2", "http://h/#hunter2", "http://h/v1?hunter2", "h?hunter2"])
+def test_what_stands_behind_a_question_mark_in_an_address_is_not_shown(text: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        reader_values({"vllm_endpoint": text})
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_bad_key_is_not_shown() -> None:
     with pytest.raises(OptionError) as caught:
         reader_values({"vllm_api_key": "  "})
@@ -158,6 +187,24 @@ def test_the_hook_refuses_a_bad_value_and_warns_of_an_unknown_name() -> None:
     assert warnings == ['DSPARK_DURABILTY is not a setting of the hook. Did you mean "DSPARK_DURABILITY"?']
     with pytest.raises(InvalidOptionError, match="DSPARK_DURABILITY"):
         hook_values({"DSPARK_DURABILITY": "wirte"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DSPARK_RETENTION_HOURS", "9" * 400),
+        ("DSPARK_RETENTION_MB", "9" * 19),
+        ("DSPARK_SPOOL", "~no-such-user-here/spool"),
+        ("DSPARK_SPOOL", "/a\0b"),
+    ],
+)
+def test_the_hook_refuses_a_value_that_it_could_do_nothing_with(name: str, text: str) -> None:
+    with pytest.raises(InvalidOptionError, match=name):
+        hook_values({name: text})
+
+
+def test_a_spool_folder_may_begin_with_the_home_folder() -> None:
+    assert hook_values({"DSPARK_SPOOL": "~/spool"})[0]["DSPARK_SPOOL"] == "~/spool"
 
 
 def test_an_empty_variable_counts_as_not_given() -> None:

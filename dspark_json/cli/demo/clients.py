@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import orjson
 
-from dspark_json.errors import EndpointAnswerError, EndpointUnreachableError
+from dspark_json.errors import EndpointAnswerError, EndpointUnreachableError, InvalidOptionError
+from dspark_json.printable import printable
 from dspark_json.replay.recording import packaged_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _TIMEOUT_SEC: Final = 300.0
+_SHOWN: Final = 200  # characters of what a server or a library says
 _STREAMED: Final = ("stream_order_usage", "stream_plain", "stream_tools_required", "stream_n2")
 _WHOLE: Final = ("chat_order", "chat_risk", "chat_plain", "chat_tools_required")
 # What any model can be asked for: no tools (they need a parser at the server), no large n.
@@ -56,7 +58,8 @@ def served_model(address: str) -> str:
         ) from error
     except httpx.HTTPError as error:
         raise EndpointUnreachableError(
-            f"{address} does not answer ({error})", remedy="Check that the server runs and that the address is right."
+            f"{address} does not answer ({printable(str(error), _SHOWN)})",
+            remedy="Check that the server runs and that the address is right.",
         ) from error
     except (ValueError, LookupError, TypeError) as error:
         raise EndpointAnswerError(
@@ -91,12 +94,12 @@ async def _ask(http: httpx.AsyncClient, request: Mapping[str, Any]) -> Receipt:
         async with http.stream("POST", "/v1/chat/completions", json=request) as answer:
             if answer.status_code != httpx.codes.OK:
                 text = (await answer.aread()).decode(errors="replace")
-                return Receipt(None, f"status {answer.status_code}: {text[:200]}")
+                return Receipt(None, f"status {answer.status_code}: {printable(text, _SHOWN)}")
             if request.get("stream"):
                 return await _streamed(answer)
             return Receipt(str(orjson.loads(await answer.aread())["id"]))
     except httpx.HTTPError as error:
-        return Receipt(None, f"{type(error).__name__}: {error}")
+        return Receipt(None, f"{type(error).__name__}: {printable(str(error), _SHOWN)}")
     except (ValueError, LookupError, TypeError):
         return Receipt(None, "an answer without an id")
 
@@ -115,4 +118,8 @@ async def _streamed(answer: httpx.Response) -> Receipt:
 
 def _headers() -> dict[str, str]:
     key = os.environ.get("VLLM_API_KEY")
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise InvalidOptionError(
+            "VLLM_API_KEY is not a key: allowed are visible ASCII characters, without blanks (its value is not shown)"
+        )
     return {"authorization": f"Bearer {key}"} if key else {}

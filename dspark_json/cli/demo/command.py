@@ -95,7 +95,7 @@ def _demo(options: argparse.Namespace, folder: DemoFolder, screen: Screen) -> Ve
         with contextlib.closing(pipeline):
             pipeline.start(_source_options(server, before))
             began = time.monotonic()
-            run = DemoRun(pipeline, access, before)
+            run = DemoRun(pipeline.rows_written, access, before)
             with screen.progress(len(requests)) as report:
                 receipts = run.until_all_in_table(server.address, requests, options.clients, report)
             seconds = time.monotonic() - began

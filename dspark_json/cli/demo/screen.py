@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from dspark_json.cli.summary import printable
+from dspark_json.printable import printable
 
 if TYPE_CHECKING:
     from dspark_json.cli.demo.answers import TypedAnswers
@@ -47,8 +47,8 @@ class Screen:
         self._console.file.close()
 
     def say(self, text: str) -> None:
-        """Print a line as it is."""
-        self._console.print(escape(text), soft_wrap=True)
+        """Print lines as they are, but for what a terminal could obey."""
+        self._console.print("\n".join(map(_shown, text.split("\n"))), soft_wrap=True)
 
     @contextlib.contextmanager
     def working(self, text: str) -> Iterator[None]:
@@ -84,7 +84,7 @@ class Screen:
         table.add_column("tokens", justify="right", no_wrap=True, min_width=6)
         for answer_id, created, content, tokens in rows:
             text = content if len(content) <= _CONTENT_CHARACTERS else content[: _CONTENT_CHARACTERS - 1] + "…"
-            table.add_row(str(answer_id), str(created), _shown(text), str(tokens))
+            table.add_row(_shown(str(answer_id)), str(created), _shown(text), str(tokens))
         self._console.print(table)
 
     def typed(self, answers: Sequence[TypedAnswers]) -> None:

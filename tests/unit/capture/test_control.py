@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from spool_support import open_files
 from unit.capture.driving import (
     Client,
     ReplayApp,
@@ -25,6 +27,8 @@ from unit.capture.driving import (
 )
 
 import dspark_json
+from dspark_json.errors import InvalidOptionError
+from dspark_json.source.settings import reader_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
     from dspark_json.capture.hook import JsonOutputHook
 
-KEY = "the hook's key é"
+KEY = "the-hook's-key"
 PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
 PROTECTED = [
     "/dspark/v1/offsets",
@@ -68,7 +72,7 @@ def spool_id(folder: Path) -> str:
 
 
 def fetch(hook: JsonOutputHook, path: str, **options: Any) -> Client:
-    options.setdefault("key", KEY.encode().decode("latin-1"))
+    options.setdefault("key", KEY)
     if options["key"] is not None:
         options["headers"] = [(b"authorization", f"Bearer {options['key']}".encode("latin-1"))]
     del options["key"]
@@ -92,7 +96,20 @@ def error(client: Client) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", PROTECTED)
 @pytest.mark.parametrize(
-    "authorization", [None, b"", b"Bearer", b"Bearer wrong", b"Basic the", KEY.encode(), b"Bearer \xff", b"bearer x"]
+    "authorization",
+    [
+        None,
+        b"",
+        b"Bearer",
+        b"Bearer wrong",
+        b"Basic the",
+        KEY.encode(),
+        b"Bearer \xff",
+        b"bearer x",
+        b"Basic " + KEY.encode(),
+        b"Bearer " + KEY.encode() + b"\xa0",
+        b"Bearer \x85" + KEY.encode(),
+    ],
 )
 def test_records_need_the_key(hook: JsonOutputHook, tmp_path: Path, path: str, authorization: bytes | None) -> None:
     given = [] if authorization is None else [(b"authorization", authorization)]
@@ -102,6 +119,34 @@ def test_records_need_the_key(hook: JsonOutputHook, tmp_path: Path, path: str, a
     assert error(client)["code"] == "DSPARK_JSON_ENDPOINT_KEY"
     assert headers(client)[b"www-authenticate"] == b"Bearer"
     assert KEY.encode() not in client.body
+
+
+@pytest.mark.parametrize("authorization", ["Bearer {}", "bearer {}", "BEARER  {}", "Bearer \t{} \t"])
+def test_the_key_is_taken_with_blanks_around_it(hook: JsonOutputHook, authorization: str) -> None:
+    given = [(b"authorization", authorization.format(KEY).encode())]
+    client = asyncio.run(ask(hook, Client(), scope_for("/dspark/v1/offsets", method="GET", headers=given)))
+    assert status(client) == 200
+
+
+@pytest.mark.parametrize("key", ["two words", "clé", "à", "tab\tinside", "\x7f", "\udcff", "line\nline", "\u200b"])
+def test_a_key_that_no_reader_could_give_keeps_the_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=r"DSPARK_API_KEY is not a key: .* ASCII") as caught:
+        make_hook(reach_nobody, tmp_path, monkeypatch, API_KEY=key)
+    assert key not in str(caught.value)
+    with pytest.raises(InvalidOptionError, match="DSPARK_API_KEY is not a key"):
+        reader_settings({"path": "/spool"}, {"DSPARK_API_KEY": key})
+
+
+@pytest.mark.parametrize("key", ["x", "!~", "  around\n", "=+/:;,."])
+def test_hook_and_reader_have_one_rule_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    given = reader_settings({"path": "/spool"}, {"DSPARK_API_KEY": key}).key
+    with closing(
+        make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch, DURABILITY="write", API_KEY=key)
+    ) as hook:
+        asyncio.run(ask(hook, Client()))
+        assert status(fetch(hook, "/dspark/v1/offsets", key=given)) == 200
 
 
 @pytest.mark.parametrize("path", PROTECTED)
@@ -230,6 +275,24 @@ def test_no_path_leads_out_of_the_spool(hook: JsonOutputHook, tmp_path: Path, la
         assert status(fetch(hook, path, query="from=0&to=1")) in (404, 412)
 
 
+@pytest.mark.parametrize(
+    ("path", "wanted"), [("/dspark/v1/\ud800", 404), ("/dspark/v1/spools/x\udfff/lanes/0000/records", 412)]
+)
+def test_a_path_that_is_no_unicode_text_is_answered_too(hook: JsonOutputHook, path: str, wanted: int) -> None:
+    scope = scope_for("", method="GET", headers=[(b"authorization", f"Bearer {KEY}".encode())], query=b"from=0&to=1")
+    client = asyncio.run(ask(hook, Client(), {**scope, "path": path}))
+    assert status(client) == wanted
+    assert "?" in error(client)["message"]
+
+
+def test_a_spool_json_that_is_nested_too_deeply_is_a_broken_one(hook: JsonOutputHook, tmp_path: Path) -> None:
+    (tmp_path / "spool.json").write_text("[" * 200_000)
+    client = fetch(hook, "/dspark/v1/offsets")
+    assert (status(client), error(client)["code"]) == (503, "DSPARK_JSON_SPOOL_FORMAT")
+    for path in OPEN:
+        assert status(fetch(hook, path, key=None)) == 200
+
+
 def test_other_paths_are_the_applications(hook: JsonOutputHook) -> None:
     for path in ("/health", "/health/json-schema/", "/dspark", "/dspark/metrics/x", "/dspark/v1", "/dspark/v2/offsets"):
         with pytest.raises(AssertionError, match="reached the application"):
@@ -299,3 +362,81 @@ def test_records_are_sent_in_pieces_of_256_kib(tmp_path: Path, monkeypatch: pyte
     assert len(sizes) == 3
     assert all(type(message["body"]) is bytes for message in client.sent[1:])
     assert [message["more_body"] for message in client.sent[1:]] == [True, True, False]
+
+
+def large_spool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> JsonOutputHook:
+    """A hook with three records of 700 kB in one segment."""
+    app = ReplayApp(answer_messages([b'{"pad":"' + b"x" * 700_000 + b'"}']))
+    hook = make_hook(app, folder, monkeypatch, DURABILITY="write", API_KEY="k")
+
+    async def fill() -> None:
+        for _ in range(3):
+            await ask(hook, Client())
+
+    asyncio.run(fill())
+    return hook
+
+
+def test_a_segment_that_is_truncated_while_it_is_sent_cuts_the_answer_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(large_spool(tmp_path, monkeypatch)) as hook:
+        (data,) = (tmp_path / "lanes/0000").glob("*.ndjson")
+
+        async def truncate(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                os.truncate(data, 300_000)
+
+        scope = scope_for(
+            lane_route(tmp_path, "records"),
+            method="GET",
+            headers=[(b"authorization", b"Bearer k")],
+            query=b"from=0&to=3",
+        )
+        client = asyncio.run(ask(hook, Client(on_send=truncate), scope))
+        assert int(headers(client)[b"content-length"]) > 2_100_000
+        assert len(client.body) == 256 << 10
+        assert client.sent[-1]["more_body"] is True
+        assert "not sent whole" in caplog.text
+        again = fetch(hook, lane_route(tmp_path, "records"), key="k", query="from=0&to=3")
+        assert status(again) in (416, 500)
+
+
+def test_a_client_of_an_answer_that_is_cut_sees_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = large_spool(tmp_path, monkeypatch)
+    (data,) = (tmp_path / "lanes/0000").glob("*.ndjson")
+    with serving(hook) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        sent = client.build_request(
+            "GET",
+            lane_route(tmp_path, "records"),
+            params={"from": 0, "to": 3},
+            headers={"authorization": "Bearer k"},
+        )
+        answer = client.send(sent, stream=True)
+        assert answer.status_code == 200
+        os.truncate(data, 0)
+        with pytest.raises(httpx.RemoteProtocolError):
+            answer.read()
+        answer.close()
+        assert client.get("/health/json-schema").status_code == 200
+
+
+def test_records_that_retention_deletes_while_they_are_sent_come_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(large_spool(tmp_path, monkeypatch)) as hook:
+        expected = b"".join(lines(tmp_path))
+
+        async def delete(message: Any) -> None:
+            for path in (tmp_path / "lanes/0000").glob("0*.*"):
+                path.unlink()
+
+        scope = scope_for(
+            lane_route(tmp_path, "records"),
+            method="GET",
+            headers=[(b"authorization", b"Bearer k")],
+            query=b"from=0&to=3",
+        )
+        before = open_files()
+        assert asyncio.run(ask(hook, Client(on_send=delete), scope)).body == expected
+        assert open_files() == before

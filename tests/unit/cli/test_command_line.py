@@ -50,6 +50,8 @@ def test_help_loads_nothing_heavy() -> None:
         (("tail", "/no/such/folder"), "DSPARK_JSON_SPOOL_NOT_FOUND"),
         (("tail", "http://127.0.0.1:1"), "DSPARK_JSON_ENDPOINT_UNREACHABLE"),
         (("tail", "http://user:secret@127.0.0.1:1"), "DSPARK_JSON_INVALID_OPTION"),
+        (("tail", "http://[::1"), "DSPARK_JSON_INVALID_OPTION"),
+        (("tail", "http://127.0.0.1:1/?key=secret"), "DSPARK_JSON_INVALID_OPTION"),
         (("tail", "http://127.0.0.1:1,http://127.0.0.1:2"), "DSPARK_JSON_INVALID_OPTION"),
         (("tail", "http://127.0.0.1:1", "--key-file", "/no/such/key"), "DSPARK_JSON_INVALID_OPTION"),
         (("demo", "--endpoint", "http://127.0.0.1:1"), "DSPARK_JSON_ENDPOINT_UNREACHABLE"),

@@ -192,6 +192,15 @@ def test_records_that_are_none_or_have_no_choice_get_an_error_and_the_rest_goes_
     ]
 
 
+@pytest.mark.parametrize(("seq", "shown"), [("9" * 19, 10**19 - 1), ("1" * 5000, None), ("-1", None), ("1.0", None)])
+def test_a_number_that_no_record_can_bear_is_null(
+    seq: str, shown: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = tmp_path / "records"
+    records.write_text('{"_dspark":{"seq":' + seq + '},"choices":[{"message":{"content":"1"}}]}')
+    assert [one["seq"] for one in parsed(capsys, records, "--content-schema", "BIGINT")] == [shown]
+
+
 def test_a_record_that_was_cut_off_is_truncated_not_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = tmp_path / "records"
     records.write_text('{"_dspark":{"seq":1,"completed":false},"choices":[{"message":{"content":"{\\"a\\":"}}]}')

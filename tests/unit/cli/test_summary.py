@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dspark_json.cli.records import StoredRecord
-from dspark_json.cli.summary import summary
+from dspark_json.cli.summary import local_time, summary
 
 
 def shown(record: object) -> str:
@@ -37,6 +37,18 @@ def test_it_has_time_place_status_model_reason_tokens_and_content() -> None:
 def test_long_content_is_cut_and_several_choices_stand_side_by_side() -> None:
     choices = [{"message": {"content": "x" * 200}, "finish_reason": "length"}, {"text": "y", "finish_reason": None}]
     assert shown(answer(choices=choices)).endswith(f" length,- 60 tokens {'x' * 79}… | y")
+
+
+def test_nothing_a_server_says_is_shown_at_any_length() -> None:
+    long = "y" * 100_000
+    choices = [{"message": {"content": long}, "finish_reason": long}]
+    assert len(shown(answer(model=long, choices=choices, usage={"total_tokens": long}))) < 1000
+    assert len(shown({"error": {"message": long}})) < 400
+
+
+def test_a_time_that_no_calendar_has_shows_as_a_question_mark() -> None:
+    assert summary(StoredRecord(2**63, "0000", 12, b"{}\n")).startswith("?.")
+    assert local_time(-(10**40), "%Y") == "?"
 
 
 def test_tool_calls_show_as_calls() -> None:

@@ -207,6 +207,130 @@ def test_a_server_that_is_not_the_hook_is_named_with_the_remedy(app: App, named:
         assert KEY not in str(caught.value)
 
 
+EVIL = "\x1b]0;pwned\x07"
+JSON = (b"content-type", b"application/json")
+
+
+def offsets_answer(lane: str = "0000", **extent: object) -> bytes:
+    return json.dumps({"spool_id": "s", "lanes": {lane: {"first": 0, "next": 3, "bytes": 9, **extent}}}).encode()
+
+
+def health_answer(**members: object) -> bytes:
+    return json.dumps({"json_output_hook_enabled": True, "spool_id": "s", "schemas": [], **members}).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"spool_id":"s","lanes":[]}',
+        b'{"spool_id":"s","lanes":{"0000":7}}',
+        b'{"spool_id":"s","lanes":{"0000":{"first":0,"next":1e999,"bytes":1}}}',
+        b'{"spool_id":"s","lanes":{"0000":{"first":0,"next":' + b"9" * 400 + b',"bytes":1}}}',
+        b'{"spool_id":"s","lanes":{"0000":{"first":0,"next":' + b"9" * 5000 + b',"bytes":1}}}',
+        b'{"spool_id":"\\ud800","lanes":{}}',
+        b'{"spool_id":"../x","lanes":{}}',
+        b'{"spool_id":7,"lanes":{}}',
+        offsets_answer(first=4),
+        offsets_answer(first=-1),
+        offsets_answer(next="3"),
+        offsets_answer(next=3.0),
+        offsets_answer(first=False),
+        offsets_answer(bytes=None),
+        offsets_answer("../../x"),
+        offsets_answer("0000" + EVIL),
+        offsets_answer("٠٠٠٠"),
+    ],
+)
+def test_offsets_that_are_not_the_hooks_are_a_named_error(body: bytes) -> None:
+    with serving(answering(200, body, JSON)) as address, HookClient(address, KEY, 5.0) as client:
+        with pytest.raises(EndpointAnswerError) as caught:
+            client.offsets()
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        health_answer(spool="/a\0b"),
+        health_answer(spool="/" + "a" * 5000),
+        health_answer(spool="relative"),
+        health_answer(spool=7),
+        health_answer(spool="/\ud800"),
+        health_answer(spool_id="\ud800"),
+        health_answer(spool_id=EVIL),
+        health_answer(spool_id=""),
+    ],
+)
+def test_an_identity_that_is_not_the_hooks_is_a_named_error(body: bytes) -> None:
+    with serving(answering(200, body, JSON)) as address, HookClient(address, KEY, 5.0) as client:
+        with pytest.raises(EndpointAnswerError):
+            client.identity()
+        with pytest.raises(EndpointAnswerError):
+            client.schemas()
+
+
+@pytest.mark.parametrize("schemas", [7, [7], [{}], [{"hash": 7}]])
+def test_schemas_that_are_not_the_hooks_are_a_named_error(schemas: object) -> None:
+    with (
+        serving(answering(200, health_answer(schemas=schemas), JSON)) as address,
+        HookClient(address, KEY, 5.0) as client,
+        pytest.raises(EndpointAnswerError),
+    ):
+        client.schemas()
+
+
+@pytest.mark.parametrize(
+    ("status", "following", "body"),
+    [
+        (200, "9" * 5000, b"{}\n"),
+        (200, "1" * 19, b"{}\n"),
+        (200, "0", b""),
+        (200, "-1", b""),
+        (410, "", b'{"error":{}}'),
+        (410, "", b'{"error":{"first":0}}'),
+        (410, "", b'{"error":{"first":true}}'),
+        (410, "", b'{"error":{"first":' + b"9" * 400 + b"}}"),
+        (416, "", b'{"error":{"next":9}}'),
+        (416, "", b'{"error":{"next":-9}}'),
+    ],
+)
+def test_records_answers_that_contradict_the_question_are_a_named_error(
+    status: int, following: str, body: bytes
+) -> None:
+    app = answering(status, body, (b"x-dspark-next", following.encode()))
+    with serving(app) as address, HookClient(address, KEY, 5.0) as client, pytest.raises(EndpointAnswerError):
+        HttpSpool(client, "id").read("0000", 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        (answering(200, health_answer(spool_id=None, spool_problem=EVIL * 999), JSON), "has no spool open"),
+        (answering(503, json.dumps({"error": {"message": EVIL * 999}}).encode(), JSON), "status 503"),
+        (answering(500, json.dumps({"error": {"code": SpoolCorruptError.code, "message": EVIL}}).encode()), "pwned"),
+        (answering(500, b"", (b"content-type", b"text/\xc2\x9b31m")), "status 500"),
+    ],
+)
+def test_what_a_server_says_can_not_command_a_terminal_and_is_cut(app: App, said: str) -> None:
+    with serving(app) as address, HookClient(address, KEY, 5.0) as client:
+        for ask in (client.identity, lambda: HttpSpool(client, "id").read("0000", 0, 3)):
+            with pytest.raises((EndpointAnswerError, EndpointUnreachableError, SpoolCorruptError)) as caught:
+                ask()
+            assert str(caught.value).isprintable()
+            assert len(str(caught.value)) < 4000
+        if said != "has no spool open":
+            assert said in str(caught.value)
+
+
+def test_an_address_that_can_not_be_asked_is_a_named_error() -> None:
+    for address in ("http://..", "http://xn--", "http://h\x7f"):
+        with HookClient(address, KEY, 5.0) as client, pytest.raises(EndpointUnreachableError):
+            client.identity()
+
+
 def test_nobody_listening_is_named() -> None:
     address = f"http://127.0.0.1:{free_port()}"
     with HookClient(address, KEY, 5.0) as client, pytest.raises(EndpointUnreachableError, match=address):

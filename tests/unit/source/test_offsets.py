@@ -42,18 +42,25 @@ def test_spark_writing_the_dictionary_gives_the_text() -> None:
         ("", "not JSON"),
         ("[]", "not a JSON object"),
         ('{"v":2,"spools":{}}', "format"),
+        ('{"v":true,"spools":{}}', "format"),
+        ('{"v":1.0,"spools":{}}', "format"),
+        ('{"v":' + "[" * 100_000, "nested too deeply"),
         ('{"v":1}', "spools"),
         ('{"v":1,"spools":{"a":{"lanes":{}}}}', "endpoint"),
         ('{"v":1,"spools":{"a":{"endpoint":"e","lanes":{"0":{"next":1,"seen":1}}}}}', "lane '0'"),
         ('{"v":1,"spools":{"a":{"endpoint":"e","lanes":{"0000":{"next":-1,"seen":1}}}}}', "0000"),
         ('{"v":1,"spools":{"a":{"endpoint":"e","lanes":{"0000":{"next":true,"seen":1}}}}}', "0000"),
         ('{"v":1,"spools":{"a":{"endpoint":"e","lanes":{"0000":{"next":1}}}}}', "0000"),
+        ('{"v":1,"spools":{"a":{"endpoint":"e","lanes":{"0000":{"next":1%s,"seen":1}}}}}' % ("0" * 19), "0000"),
+        ('{"v":1,"spools":{"a\\u001b":{"endpoint":"e"}}}', r"spool a\\x1b"),
     ],
 )
 def test_what_is_no_offset_is_a_named_error(text: str, named: str) -> None:
     with pytest.raises(OffsetError, match=named) as caught:
         parse_offset(text)
     assert "checkpoint" in caught.value.remedy
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 400
 
 
 def test_starting_offsets_may_leave_out_endpoint_and_seen() -> None:

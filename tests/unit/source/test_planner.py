@@ -8,15 +8,17 @@ import os
 import pickle
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from unit.source.spools import ALL, expire, labels, lanes_of, planner, record, replace, settings, write, writer
 
-from dspark_json.errors import DataLossError, OffsetError, SpoolNotFoundError, SpoolPermissionError
+from dspark_json.errors import DataLossError, InvalidOptionError, OffsetError, SpoolNotFoundError, SpoolPermissionError
 from dspark_json.source.admission import ReadLimits
 from dspark_json.source.planner import Planner
 from dspark_json.source.transport import open_folder
+from dspark_json.spool.layout import pack_header
 from dspark_json.spool.writer import LaneWriter, WriterSettings
 
 
@@ -57,6 +59,55 @@ def test_latest_killed_in_its_first_micro_batch_loses_nothing(folder: Path) -> N
     again = planner(folder, startingOffsets="latest")
     assert again.plan(again.initial(), noted) == []
     assert labels(again, noted, again.latest(noted, ALL)) == ["0000:5", "0000:6"]
+
+
+@pytest.mark.parametrize("records", [(0,), (3, 0), ()], ids=["an empty lane", "one of two lanes empty", "no lane"])
+def test_latest_killed_in_its_first_micro_batch_loses_nothing_of_empty_lanes(
+    folder: Path, records: tuple[int, ...]
+) -> None:
+    write(folder, *records or (0,))
+    if not records:
+        shutil.rmtree(folder / "lanes" / "0000")
+    plan = planner(folder, startingOffsets="latest")
+    at = start = plan.initial()
+    write(folder, 2, 2)  # between the beginning and the first look
+    log = []
+    for _ in range(2):  # each is in the checkpoint; the process dies while the last one runs
+        at = plan.latest(at, ALL)
+        log.append(at)
+    again = planner(folder, startingOffsets="latest")
+    assert again.plan(start, log[0]) == again.plan(again.initial(), log[0]) == []
+    numbers = [f"{lane}:{first + i}" for lane, first in (("0000", (records or (0,))[0]), ("0001", 0)) for i in range(2)]
+    assert labels(again, log[0], log[1]) == numbers
+    assert again.latest(log[1], ALL) is log[1]
+
+
+def test_latest_without_any_record_notes_its_beginning_once(folder: Path) -> None:
+    write(folder, 0)
+    plan = planner(folder, startingOffsets="latest")
+    noted = plan.latest(plan.initial(), ALL)
+    assert plan.plan(plan.initial(), noted) == []
+    assert plan.latest(noted, ALL) is noted
+
+
+def test_a_timestamp_in_the_future_is_refused_at_the_first_start_alone(folder: Path) -> None:
+    spool_id = write(folder, 2)
+    late = planner(folder, startingTimestamp="2100-01-01T00:00:00Z")
+    start = late.initial()
+    with pytest.raises(InvalidOptionError, match="in the future by the clock of this machine"):
+        late.latest(start, ALL)
+    soon = planner(folder, startingTimestamp=str(time.time_ns() // 1_000_000 + 1_000))  # clocks differ
+    assert lanes_of(soon.initial(), spool_id) == {"0000": 2}
+    assert soon.latest(soon.initial(), ALL) is soon.initial()
+    begun = planner(folder).initial()
+    again = planner(folder, startingTimestamp="2100-01-01T00:00:00Z")
+    assert labels(again, begun, again.latest(begun, ALL)) == ["0000:0", "0000:1"]
+
+
+def test_a_batch_from_the_future_is_empty(folder: Path) -> None:
+    write(folder, 2)
+    batch = planner(folder, startingTimestamp="2100-01-01T00:00:00Z")
+    assert batch.plan(batch.initial(), batch.everything()) == []
 
 
 def test_a_timestamp_begins_at_the_first_record_written_then_or_later(folder: Path) -> None:
@@ -280,6 +331,78 @@ def test_limits_count_only_records_that_are_there(folder: Path) -> None:
     end = tolerant.latest(start, ReadLimits(2))
     assert lanes_of(end, spool_id) == {"0000": first + 2}
     assert labels(tolerant, start, end, fail=False) == [f"0000:{first}", f"0000:{first + 1}"]
+
+
+def expire_all(folder: Path, count: int) -> None:
+    """Delete all records of lane 0000, as retention does: what stays is the empty newest segment."""
+    lane = folder / "lanes" / "0000"
+    for file in [*lane.glob("*.index"), *lane.glob("*.ndjson")]:
+        file.unlink()
+    (lane / f"{count:020d}.ndjson").write_bytes(b"")
+    (lane / f"{count:020d}.index").write_bytes(pack_header(count, 0))
+
+
+def test_the_loss_of_all_that_an_idle_lane_held_is_told_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool_id = write(folder, 10)
+    start = planner(folder).initial()
+    expire_all(folder, 10)
+    with pytest.raises(DataLossError, match="records 0 to 9 of lane 0000"):
+        planner(folder).latest(start, ALL)
+    tolerant = planner(folder, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        end = tolerant.latest(start, ALL)
+        assert tolerant.plan(start, end) == []
+        assert tolerant.latest(end, ALL) is end
+    assert lanes_of(end, spool_id) == {"0000": 10}
+    assert tolerant.counts.lost_records == 10
+    assert caplog.text.count("records 0 to 9 of lane 0000") == 1
+
+
+def test_available_now_tells_what_retention_took_before_its_target(folder: Path) -> None:
+    spool_id = write(folder, 10)
+    start = planner(folder).initial()
+    tolerant = planner(folder, failOnDataLoss="false")
+    tolerant.fix_target()
+    write(folder, 5)
+    expire_all(folder, 15)
+    end = tolerant.latest(start, ALL)
+    assert lanes_of(end, spool_id) == {"0000": 10}
+    assert tolerant.plan(start, end) == []
+    assert tolerant.counts.lost_records == 10
+    assert tolerant.latest(end, ALL) is end
+    following = planner(folder, failOnDataLoss="false")
+    assert following.plan(end, following.latest(end, ALL)) == []
+    assert following.counts.lost_records == 5
+
+
+def test_a_lane_removed_before_all_was_read_is_data_loss(folder: Path) -> None:
+    write(folder, 5, 3)
+    start = planner(folder).initial()
+    shutil.rmtree(folder / "lanes" / "0000")
+    with pytest.raises(DataLossError, match="5 records"):
+        planner(folder).latest(start, ALL)
+    tolerant = planner(folder, failOnDataLoss="false")
+    end = tolerant.latest(start, ALL)
+    assert labels(tolerant, start, end) == ["0001:0", "0001:1", "0001:2"]
+    assert tolerant.latest(end, ALL) is end
+    assert tolerant.counts.lost_records == 5
+
+
+def test_a_byte_limit_goes_round_an_index_that_has_lost_its_entries(folder: Path) -> None:
+    spool_id = write(folder, 30)
+    lane = folder / "lanes" / "0000"
+    for index in sorted(lane.glob("*.index"))[:-1]:
+        os.truncate(index, 32)
+        index.with_suffix(".ndjson").write_bytes(b"")
+    newest = int(max(lane.glob("*.index")).stem)
+    os.truncate(max(lane.glob("*.index")), 32)
+    max(lane.glob("*.ndjson")).write_bytes(b"")
+    tolerant = planner(folder, failOnDataLoss="false")
+    at = tolerant.initial()
+    while (end := tolerant.latest(at, ReadLimits(max_bytes=10))) is not at:
+        assert labels(tolerant, at, end, fail=False) == []
+        at = end
+    assert lanes_of(at, spool_id) == {"0000": newest}
 
 
 def test_a_spool_made_anew_after_all_was_read_replaces_the_old_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,6 @@ from dspark_json.spool.reader import Chunk, SpoolReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 KEY = "s3cret-key"
 
@@ -84,6 +84,49 @@ def test_a_missing_segment_fails_the_read_or_is_skipped_alone(folder: Path) -> N
     assert numbers(split, fail=False) == [i for i in range(40) if i not in gone]
 
 
+def spoil_header(folder: Path, stem: str) -> None:
+    index = folder / "lanes" / "0000" / f"{stem}.index"
+    index.write_bytes(b"x" + index.read_bytes()[1:])
+
+
+def spoil_time(folder: Path, seq: int) -> None:
+    """Make the time of one record of the first segment one that can't be true."""
+    index = folder / "lanes" / "0000" / f"{0:020d}.index"
+    raw = bytearray(index.read_bytes())
+    raw[32 + 24 * seq + 15] = 0x80
+    index.write_bytes(raw)
+
+
+@pytest.mark.parametrize("way", ["folder", "http"])
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_segment_with_a_damaged_header_fails_the_read_or_is_skipped_alone(
+    folder: Path, caplog: pytest.LogCaptureFixture, which: int, way: str
+) -> None:
+    spool_id = write(folder, 40)
+    stems = sorted(p.stem for p in (folder / "lanes" / "0000").glob("*.index"))
+    first = int(stems[which])
+    gone = range(first, min((int(stem) for stem in stems if int(stem) > first), default=40))
+    spoil_header(folder, stems[which])
+    with serving(elsewhere(hook(folder, KEY))) as address:
+        split = Split(spool_id, "0000", 0, 40, address, str(folder) if way == "folder" else None)
+        with pytest.raises(SpoolCorruptError, match=rf"record {first}.*not an index of format 1"):
+            numbers(split, key=KEY)
+        with caplog.at_level(logging.WARNING):
+            assert numbers(split, fail=False, key=KEY) == [i for i in range(40) if i not in gone]
+    assert f"lost_records {len(gone)}," in caplog.text
+
+
+@pytest.mark.parametrize("way", ["folder", "http"])
+def test_a_record_whose_time_can_not_be_true_fails_the_read_or_is_skipped_alone(folder: Path, way: str) -> None:
+    spool_id = write(folder, 40)
+    spoil_time(folder, 2)
+    with serving(elsewhere(hook(folder, KEY))) as address:
+        split = Split(spool_id, "0000", 0, 40, address, str(folder) if way == "folder" else None)
+        with pytest.raises(SpoolCorruptError, match=rf"{spool_id}.*record 2|record 2 .*{spool_id}"):
+            numbers(split, key=KEY)
+        assert numbers(split, fail=False, key=KEY) == [i for i in range(40) if i != 2]
+
+
 def test_damage_up_to_the_end_of_the_split_ends_it(folder: Path) -> None:
     spool_id = write(folder, 40)
     damage(folder, 10)
@@ -138,6 +181,69 @@ def test_without_folder_and_key_the_error_says_what_to_do(folder: Path) -> None:
     with serving(hook(folder, KEY)) as address, pytest.raises(EndpointKeyError, match="vllm_api_key") as caught:
         numbers(Split(spool_id, "0000", 0, 3, address, str(folder / "elsewhere")))
     assert str(folder / "elsewhere") in str(caught.value)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("left", ["another spool", "nothing"])
+def test_without_a_key_a_server_that_has_another_spool_now_is_data_loss(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, left: str, *, known: bool
+) -> None:
+    spool_id = write(folder, 5)
+    shutil.rmtree(folder)
+    if left == "another spool":
+        write(folder, 1)
+    with serving(hook(folder if left == "another spool" else tmp_path / "elsewhere")) as address:
+        split = Split(spool_id, "0000", 0, 5, address, str(folder) if known else None)
+        with pytest.raises(DataLossError, match=r"records 0 to 4.*has spool"):
+            numbers(split)
+        with caplog.at_level(logging.WARNING):
+            assert numbers(split, fail=False) == []
+    assert "lost_records 5" in caplog.text
+
+
+def test_without_a_key_a_default_folder_made_anew_is_data_loss_also_while_the_server_is_down(folder: Path) -> None:
+    port = free_port()
+    place = Path(f"/dev/shm/dspark_vllm_{port}")
+    try:
+        spool_id = write(place, 5)
+        replace(place, 2)
+        split = Split(spool_id, "0000", 0, 5, f"http://127.0.0.1:{port}")
+        with pytest.raises(DataLossError, match=str(place)):
+            numbers(split)
+        assert numbers(split, fail=False) == []
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_without_a_key_a_default_folder_of_another_server_is_no_loss(folder: Path) -> None:
+    port = free_port()
+    place = Path(f"/dev/shm/dspark_vllm_{port}")
+    try:
+        write(place, 2)
+        with serving(hook(folder), port) as address, pytest.raises(EndpointKeyError, match="vllm_api_key"):
+            numbers(Split(write(folder, 3), "0000", 0, 3, address), fail=False)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_a_folder_replaced_while_it_is_read_without_a_key_is_data_loss(folder: Path) -> None:
+    spool_id = write(folder, 30)
+    with serving(hook(folder)) as address:
+        split = Split(spool_id, "0000", 0, 30, address, str(folder))
+        chunks = reading(split, fail=False)
+        first = next(chunks)
+        shutil.rmtree(folder)
+        replaced = write(folder, 2)
+        assert replaced != spool_id
+        assert list(chunks) == []
+        assert first.next_seq < 30
+
+
+def test_without_folder_key_and_server_the_error_names_both_ways(folder: Path) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(EndpointUnreachableError, match=f"{address}.*does not answer") as caught:
+        numbers(Split("id", "0000", 0, 3, address, str(folder)), fail=False)
+    assert str(folder) in str(caught.value)
 
 
 def test_a_server_that_is_gone_is_named_after_three_tries(folder: Path) -> None:

@@ -45,7 +45,9 @@ def test_a_relative_path_is_made_absolute() -> None:
     assert reader_settings({"path": "a"}, {}).addresses == (str(Path.cwd() / "a"),)
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/x", "hdfs://h/x", "file://otherhost/x"])
+@pytest.mark.parametrize(
+    "path", ["s3://bucket/x", "hdfs://h/x", "file://otherhost/x", "file://[::1/x", "file:///a%00b", "file:"]
+)
 def test_a_path_that_is_not_local_is_an_error(path: str) -> None:
     with pytest.raises(InvalidOptionError, match="not "):
         reader_settings({"path": path}, {})

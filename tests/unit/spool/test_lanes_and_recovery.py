@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from spool_support import (
     OTHER_BOOT,
+    START,
+    Clock,
     expected_lines,
     files_of,
     lane_of,
@@ -259,6 +262,76 @@ def test_an_index_longer_than_its_data_is_cut_and_the_lane_is_retired(tmp_path: 
     with LaneWriter.open(tmp_path, settings()) as writer:
         assert writer.lane == "0001"
     assert read_lines(tmp_path) == expected_lines(0, 9)
+
+
+def test_what_a_reader_has_mapped_stays_when_a_damaged_lane_is_cut(tmp_path: Path) -> None:
+    with LaneWriter.open(tmp_path, settings(segment_bytes=1 << 20)) as writer:
+        writer.append(records(0, 10, size=10_000))
+    data, _ = files_of(lane_of(tmp_path), 0)
+    size = data.stat().st_size
+    good = SpoolReader(tmp_path).read("0000", 6, 10)
+    damage(data, 20_500)
+    for _ in range(2):
+        with LaneWriter.open(tmp_path, settings()) as writer:
+            assert writer.lane == "0001"
+        assert read_lines(tmp_path) == expected_lines(0, 2, size=10_000)
+        assert data.stat().st_size == size  # a mapped file that shrinks kills who touches it
+    assert bytes(good.buffer) == b"".join(expected_lines(6, 10, size=10_000).values())
+
+
+@pytest.mark.parametrize("where", ["last entry", "header"])
+def test_a_time_far_ahead_of_the_clock_is_not_handed_on_to_later_records(
+    tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with LaneWriter.open(tmp_path, settings(), clock=clock) as writer:
+        writer.append(records(0, 3))
+    _, index = files_of(lane_of(tmp_path), 0)
+    damage(index, index.stat().st_size - 9 if where == "last entry" else 23)
+    clock.now += 1_000
+    with LaneWriter.open(tmp_path, settings(), clock=clock) as writer:
+        assert (writer.lane, writer.next_seq) == ("0000", 3)
+        writer.append(records(3, 5))
+    assert list(SpoolReader(tmp_path).read("0000", 3, 5).appended_at) == [clock.now] * 2
+    (said,) = [entry.getMessage() for entry in caplog.records]
+    assert str(lane_of(tmp_path)) in said
+    assert "more than a day ahead of the clock" in said
+
+
+def test_a_clock_set_back_by_less_than_a_day_never_makes_times_go_down(tmp_path: Path) -> None:
+    clock = Clock()
+    with LaneWriter.open(tmp_path, settings(), clock=clock) as writer:
+        writer.append(records(0, 1))
+    clock.now -= 86_399_000_000
+    with LaneWriter.open(tmp_path, settings(), clock=clock) as writer:
+        writer.append(records(1, 2))
+    assert list(SpoolReader(tmp_path).read("0000", 0, 2).appended_at) == [START, START]
+
+
+def test_a_new_lane_has_the_number_after_the_highest_because_a_gap_may_have_had_records(tmp_path: Path) -> None:
+    writers = [LaneWriter.open(tmp_path, settings()) for _ in range(3)]
+    shutil.rmtree(lane_of(tmp_path, "0001"))
+    with LaneWriter.open(tmp_path, settings()) as writer:
+        assert writer.lane == "0003"
+    for writer in writers:
+        writer.close()
+
+
+def test_with_the_highest_number_taken_the_lowest_free_one_is_used(tmp_path: Path) -> None:
+    with LaneWriter.open(tmp_path, settings()):
+        last = lane_of(tmp_path, "9999")
+        last.mkdir()
+        (last / "lock").write_text(f"{OTHER_BOOT} retired\n")
+        (tmp_path / "lanes" / "0001").write_text("not a lane")
+        with LaneWriter.open(tmp_path, settings()) as writer:
+            assert writer.lane == "0002"
+
+
+def test_a_lane_whose_lock_is_none_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "lanes" / "0000" / "lock").mkdir(parents=True)
+    with LaneWriter.open(tmp_path, settings()) as writer:
+        assert writer.lane == "0001"
+    assert "0000 is left alone" in caplog.text
 
 
 def test_a_lane_with_an_index_of_another_format_is_left_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from spool_support import (
@@ -29,12 +30,14 @@ from dspark_json.errors import (
     LaneNotFoundError,
     RecordsExpiredError,
     SpoolCorruptError,
-    SpoolFormatError,
     SpoolNotFoundError,
     SpoolReplacedError,
 )
 from dspark_json.spool.reader import LaneExtent, SpoolReader
 from dspark_json.spool.writer import LaneWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TESTS = Path(__file__).parents[2]
 SIZE = len(record(10).line(10, "0000"))
@@ -152,6 +155,9 @@ def test_a_newest_segment_without_a_whole_header_does_not_exist_yet(spool: Path)
 
 def test_foreign_names_are_ignored(spool: Path) -> None:
     lane = lane_of(spool)
+    for number in (0, 22, 99):
+        (lane / f"{number:020d}.index").mkdir()
+    (spool / "lanes" / "0001" / f"{0:020d}.index").mkdir(parents=True)
     for name in ("99.index", f"{99:020d}.index.bak", f".{99:020d}.index.tmp", "README", f"{99:021d}.index"):
         (lane / name).write_bytes(b"not ours")
     (spool / "lanes" / "12345").mkdir()
@@ -239,16 +245,105 @@ def test_entries_of_the_newest_segment_whose_line_is_not_there_are_not_there_yet
         (lambda raw: b"DSPKIDX2" + raw[8:], "not an index of format 1"),
         (lambda raw: bytes(32) + raw[32:], "not an index of format 1"),
         (lambda raw: raw[:8] + b"\x01" + raw[9:], "not what its name says"),
-        (lambda raw: raw[:24] + b"\x01" + raw[25:], "not an index of format 1"),
+        (
+            lambda raw: raw[:24] + b"\x01" + raw[25:],
+            r"not an index of format 1 \(the last word of its header is 1, not 0",
+        ),
     ],
 )
 @pytest.mark.parametrize("first_seq", [20, 35])
-def test_a_header_that_does_not_fit_is_a_named_error_with_the_file(spool: Path, first_seq: int, change, says) -> None:  # type: ignore[no-untyped-def]
+def test_a_header_that_does_not_fit_is_damage_of_that_segment_and_of_nothing_else(
+    spool: Path, first_seq: int, change: Callable[[bytes], bytes], says: str
+) -> None:
+    with LaneWriter.open(spool, settings()), LaneWriter.open(spool, settings()) as other:
+        other.append(records(0, 3))
+    before = SpoolReader(spool).offsets()
     _, index = files_of(lane_of(spool), first_seq)
     index.write_bytes(change(index.read_bytes()))
-    with pytest.raises(SpoolFormatError, match=says) as caught:
-        SpoolReader(spool).read("0000", first_seq, first_seq + 1)
-    assert str(index) in caught.value.message
+    reader = SpoolReader(spool)
+    assert reader.offsets() == before
+    for call in (reader.read, reader.lines, reader.index):
+        with pytest.raises(SpoolCorruptError, match=says) as caught:
+            call("0000", first_seq + 1, first_seq + 2)
+        assert f"lane 0000, record {first_seq + 1}: {index}" in caught.value.message
+        assert reader.identity.spool_id in caught.value.message
+    good = {number: line for number, line in expected_lines(10, 40).items() if not first_seq <= number < first_seq + 5}
+    found: dict[int, bytes] = {}
+    for start in {10, 15, 20, 25, 30, 35} - {first_seq}:
+        found[start] = bytes(reader.read("0000", start, start + 5).buffer)
+    assert b"".join(found[start] for start in sorted(found)) == b"".join(good.values())
+    assert read_lines(spool, "0001") == expected_lines(0, 3, "0001")
+
+
+def test_a_time_that_can_not_be_true_is_damage_of_its_record_alone(spool: Path) -> None:
+    _, index = files_of(lane_of(spool), 20)
+    raw = bytearray(index.read_bytes())
+    raw[32 + 24 * 2 + 15] = 0x80  # the highest byte of record 22's time
+    index.write_bytes(raw)
+    reader = SpoolReader(spool)
+    for call in (reader.read, reader.lines):
+        with pytest.raises(SpoolCorruptError, match=rf"lane 0000, record 22: {index} .* which can't be") as caught:
+            call("0000", 20, 25)
+        assert reader.identity.spool_id in caught.value.message
+        assert call("0000", 20, 22).next_seq == 22
+        assert call("0000", 23, 25).next_seq == 25
+
+
+def test_a_clock_that_was_never_set_makes_good_records(tmp_path: Path) -> None:
+    with LaneWriter.open(tmp_path, settings(), clock=Clock(5)) as writer:
+        writer.append(records(0, 2))
+    assert list(SpoolReader(tmp_path).read("0000", 0, 2).appended_at) == [5, 5]
+
+
+@pytest.mark.parametrize("damaged", [[10], [20], [20, 25], [35], [30, 35], [10, 15, 20, 25, 30, 35]])
+def test_seeking_a_time_goes_round_damage_and_leaves_no_record_out(spool: Path, damaged: list[int]) -> None:
+    for first_seq in damaged:
+        _, index = files_of(lane_of(spool), first_seq)
+        index.write_bytes(b"x" + index.read_bytes()[1:])
+    reader = SpoolReader(spool)
+    times = {number: START + number // 2 * 100 for number in range(10, 40)}
+    for wanted in range(START + 300, START + 2_200, 50):
+        exact = min((n for n, at in times.items() if at >= wanted), default=40)
+        found = reader.seek_time("0000", wanted)
+        assert found <= exact
+        skipped = {number // 5 * 5 for number in range(found, exact)}
+        assert skipped <= set(damaged)
+
+
+@pytest.mark.parametrize("max_bytes", [1, 2 * SIZE, 1 << 20])
+def test_lines_are_the_bytes_of_the_same_records_that_read_gives(spool: Path, max_bytes: int) -> None:
+    reader = SpoolReader(spool)
+    before = open_files()
+    for start in (10, 12, 38):
+        chunk, stored = (
+            reader.read("0000", start, 40, max_bytes=max_bytes),
+            reader.lines("0000", start, 40, max_bytes=max_bytes),
+        )
+        assert stored.next_seq == chunk.next_seq
+        assert stored.data.piece(0, len(stored.data)) == bytes(chunk.buffer)
+    del chunk, stored
+    assert open_files() == before
+
+
+def test_lines_are_verified_and_have_the_errors_of_read(spool: Path) -> None:
+    data, _ = files_of(lane_of(spool), 20)
+    raw = bytearray(data.read_bytes())
+    raw[2 * SIZE + 60] ^= 1
+    data.write_bytes(raw)
+    reader = SpoolReader(spool)
+    with pytest.raises(SpoolCorruptError, match=r"record 22: .* does not match its checksum"):
+        reader.lines("0000", 20, 25)
+    with pytest.raises(RecordsExpiredError):
+        reader.lines("0000", 9, 20)
+    with pytest.raises(BeyondEndError):
+        reader.lines("0000", 40, 41)
+    data.unlink()
+    with pytest.raises(SpoolCorruptError, match="is missing"):
+        reader.lines("0000", 20, 25)
+    data.mkdir()
+    for call in (reader.read, reader.lines):
+        with pytest.raises(SpoolCorruptError, match=r"record 20: .* is not a file"):
+            call("0000", 20, 25)
 
 
 def test_another_spool_than_asked_for_is_a_named_error(spool: Path) -> None:

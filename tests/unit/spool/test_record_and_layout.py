@@ -94,6 +94,7 @@ def test_entries_fit_as_long_as_they_go_up_and_end_in_the_data(ends: list[int], 
         ('{"format":1,"spool_id":"","created":1,"boot_id":"y"}', "lacks"),
         ('{"format":1,"spool_id":"x","created":"1","boot_id":"y"}', "lacks"),
         ("\udcff", "not the description"),
+        ("[" * 200_000, "not the description"),
     ],
 )
 def test_a_spool_json_that_is_broken_or_of_another_format_is_a_named_error(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import pytest
 from spool_support import (
     START,
     Clock,
@@ -15,8 +17,10 @@ from spool_support import (
     settings,
 )
 
+from dspark_json.errors import SpoolWriteError
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.retention import SegmentFacts, oldest_first, survey
+from dspark_json.spool.stats import load_counters
 from dspark_json.spool.writer import LaneWriter, WriterSettings
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ DAY = 86_400_000_000
 
 
 def spool_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("0*.*"))
+    return sum(path.lstat().st_size for path in folder.rglob("0*.*") if not path.is_dir())
 
 
 def open_at(folder: Path, clock: Clock, given: WriterSettings = SEGMENT) -> LaneWriter:
@@ -190,6 +194,92 @@ def test_newest_segments_of_many_lanes_leave_room_for_older_ones(tmp_path: Path)
     assert spool_bytes(tmp_path) <= 16_000 + 8 * 1_000
     for writer in writers:
         writer.close()
+
+
+def spoil(folder: Path, lane: str, how: str) -> None:
+    """Make retention stumble over a lane without a writer."""
+    first_seq = segments_of(folder, lane)[-1]
+    data, index = files_of(lane_of(folder, lane), first_seq)
+    if how == "header":
+        index.write_bytes(b"x" + index.read_bytes()[1:])
+    elif how == "foreign folder":
+        files_of(lane_of(folder, lane), 0)[1].mkdir()
+    elif how == "lock":
+        (lane_of(folder, lane) / "lock").unlink()
+        (lane_of(folder, lane) / "lock").mkdir()
+    else:
+        data.unlink()
+        data.symlink_to(data)  # can't be looked at
+
+
+@pytest.mark.parametrize("how", ["header", "foreign folder", "lock", "data"])
+def test_a_damaged_lane_without_a_writer_does_not_stop_retention(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(START)
+    given = settings(segment_bytes=500, retention_bytes=4_000)
+    lanes = [open_at(tmp_path, clock, given) for _ in range(3)]
+    for writer in lanes[1:]:
+        clock.now += 10
+        writer.append(records(0, 8))
+        writer.close()
+    clock.now += DAY
+    if how == "foreign folder":
+        for path in files_of(lane_of(tmp_path, "0001"), 0):
+            path.unlink()
+    spoil(tmp_path, "0001", how)
+    with lanes[0] as writer:
+        for number in range(100):
+            writer.append([record(number)])
+            writer.maintain()
+        hidden = 300 if how == "data" else 0  # the segment that retention can't look at
+        assert spool_bytes(tmp_path) <= 4_000 + hidden
+        if how == "data":
+            files_of(lane_of(tmp_path, "0001"), 4)[0].unlink()
+        extents = SpoolReader(tmp_path).offsets().lanes
+        assert (extents["0000"].next, extents["0002"].first) == (100, 8)
+        assert load_counters(lane_of(tmp_path)).get("records") == 100
+    warned = [entry.getMessage() for entry in caplog.records if "retention leaves lane" in entry.getMessage()]
+    assert len(warned) == (0 if how == "foreign folder" else 1)
+    assert all(str(lane_of(tmp_path, "0001")) in text for text in warned)
+
+
+def test_counters_are_saved_also_where_retention_fails(tmp_path: Path) -> None:
+    with open_at(tmp_path, Clock(START), settings(segment_bytes=500, retention_bytes=1_500)) as writer:
+        writer.append(records(0, 20))
+        data, _ = files_of(lane_of(tmp_path), 0)
+        data.unlink()
+        data.mkdir()
+        with pytest.raises(SpoolWriteError, match="Is a directory"):
+            writer.maintain()
+        assert load_counters(lane_of(tmp_path)).get("records") == 20
+
+
+def test_a_segment_whose_time_can_not_be_true_is_as_old_as_its_file(tmp_path: Path) -> None:
+    with LaneWriter.open(tmp_path, SEGMENT) as writer:
+        writer.append(records(0, 3))
+    _, index = files_of(lane_of(tmp_path), 0)
+    with index.open("r+b") as file:
+        file.seek(-9, os.SEEK_END)
+        file.write(b"\x80")
+    os.utime(index, ns=(0, START * 1_000))
+    (fact,) = survey(tmp_path)
+    assert fact.newest_at == START
+
+
+def test_a_first_time_that_is_damaged_does_not_keep_a_segment_from_going_by_age(tmp_path: Path) -> None:
+    clock = Clock(START)
+    given = settings(segment_bytes=10_000, retention_us=DAY)
+    with open_at(tmp_path, clock, given) as writer:
+        writer.append(records(0, 3))
+    _, index = files_of(lane_of(tmp_path), 0)
+    with index.open("r+b") as file:
+        file.seek(32 + 15)
+        file.write(b"\x80")
+    with open_at(tmp_path, clock, given) as writer:
+        clock.now += DAY + 1
+        writer.maintain()
+        assert segments_of(tmp_path) == [3]
 
 
 def test_segments_go_in_the_order_of_their_last_records() -> None:

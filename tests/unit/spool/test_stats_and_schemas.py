@@ -177,3 +177,17 @@ def test_counting_uses_from_many_threads_loses_nothing() -> None:
     for thread in threads:
         thread.join()
     assert uses.snapshot() == {"a": SchemaUse(12_000, 2_999)}
+
+
+def test_files_that_are_nested_too_deeply_count_as_broken(tmp_path: Path) -> None:
+    with LaneWriter.open(tmp_path, settings()) as writer:
+        writer.append(records(0, 2))
+    deep = "[" * 200_000
+    (lane_of(tmp_path) / "stats.json").write_text(deep)
+    SchemaStore(tmp_path).put("good", {"name": "a"})
+    (tmp_path / "schemas" / "deep.json").write_text(deep)
+    assert sum_counters(tmp_path) == {}
+    assert sum_schema_uses(tmp_path) == {}
+    assert [schema.hash for schema in SchemaStore(tmp_path).list()] == ["good"]
+    with LaneWriter.open(tmp_path, settings()) as writer:
+        assert (writer.lane, writer.counters.snapshot()) == ("0000", {})

@@ -40,6 +40,10 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
     """A parser's word for "not allowed"; its text says what is."""
 
 
+class _Unwanted(Exception):  # noqa: N818 - never leaves this module
+    """A parser's word for an option that is known and taken with no value at all; its text says why."""
+
+
 Parser = Callable[[str], Value]
 
 
@@ -239,10 +243,7 @@ def _timestamp(text: str) -> int:
 
 
 def _refuse_timestamp_format(_text: str) -> Value:
-    raise _Refusal(
-        "it is not needed: created is a TIMESTAMP already, made from Unix seconds; drop the option and format the "
-        "column with date_format()"
-    )
+    raise _Unwanted("created is a TIMESTAMP already, made from Unix seconds")
 
 
 READER_OPTIONS: Final[tuple[Option, ...]] = (
@@ -274,7 +275,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "startingOffsets",
         _starting_offsets,
         "earliest",
-        "Where a new stream begins: `earliest`, `latest`, or the JSON of an offset. A checkpoint takes precedence.",
+        "Where a new stream begins: `earliest`, `latest`, or the first record of each lane, as JSON: "
+        '`{"v":1,"spools":{"<spool id>":{"lanes":{"0000":{"next":12}}}}}`. A checkpoint takes precedence.',
     ),
     Option(
         "startingTimestamp",
@@ -331,7 +333,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         _text,
         None,
         "The type of `choices[].parsed`, the answer as a value: Spark DDL (`amount DOUBLE, items ARRAY<STRING>`) or a "
-        "JSON Schema, as text or as the path of a file (`.json`, `.ddl`, `.sql`).",
+        "JSON Schema, as text or as the path of a file (`.json`, `.ddl`, `.sql`). Types: STRING, BIGINT, INT, DOUBLE, "
+        "BOOLEAN, STRUCT, ARRAY, MAP.",
         shown_default="the type of `responseSchema`, else STRING: the JSON text",
     ),
     Option(
@@ -355,7 +358,9 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "contentRepair",
         _one_of("auto", "strict"),
         "auto",
-        "`auto` finds the value behind thinking, in a fence, before trailing text; `strict` calls that `invalid`.",
+        "`auto` takes off a byte order mark and thinking before the value, one fence around all the rest, and text "
+        "after the value, and takes raw control characters in strings as if escaped; prose before a value is never "
+        "skipped. `strict` calls all of that `invalid`.",
     ),
     Option(
         "mode",
@@ -443,10 +448,22 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             "DSPARK_SPOOL",
             _home_path,
             None,
-            "The spool folder. Set it to a folder on a disk to keep the spool over a reboot.",
+            (
+                "The spool folder. Set it to a folder on a disk to keep the spool over a reboot. Readers on the same "
+                "machine find the default folder by themselves; for another one they need the key, or `.load(folder)`."
+            ),
             "`/dev/shm/dspark_vllm_<port>`",
         ),
-        ("DSPARK_API_KEY", _text, None, "The key of the control routes. Without one they answer 403.", "none"),
+        (
+            "DSPARK_API_KEY",
+            _text,
+            None,
+            (
+                "The key of the control routes: visible ASCII characters, without blanks. Without one they answer 403, "
+                "all but `/dspark/metrics` and the short answer of `/health/json-schema`, which need none."
+            ),
+            "none",
+        ),
         (
             "DSPARK_DURABILITY",
             _one_of("async", "write", "fsync"),
@@ -523,25 +540,25 @@ def reader_values(given: Mapping[str, str]) -> dict[str, Value]:
     ``given`` is what Spark hands over (names in any case). Returns a value for every option of the table, by its name.
     Raises ``UnknownOptionError`` for a name that is not in the table and ``InvalidOptionError`` for a bad value.
     """
-    by_key: dict[str, Option] = {}
+    by_key: dict[str, tuple[Option, str]] = {}
     for option in READER_OPTIONS:
         for name in (option.name, *option.aliases):
-            by_key[name.lower()] = option
+            by_key[name.lower()] = option, name
     values: dict[str, Value] = {option.name: option.default for option in READER_OPTIONS}
     seen: dict[str, str] = {}
     for key, text in given.items():
         lowered = key.lower()
         if lowered in _SPARK_KEYS or lowered.startswith(_SPARK_PREFIX):
             continue
-        known = by_key.get(lowered)
-        if known is None:
+        if lowered not in by_key:
             raise UnknownOptionError(f'"{key}" is not an option', remedy=_suggestion(key, READER_OPTIONS))
+        known, spelled = by_key[lowered]
         if known.name in seen:
             raise InvalidOptionError(
-                f'"{seen[known.name]}" and "{key}" are two names of one option', remedy="Give one of them."
+                f'"{seen[known.name]}" and "{spelled}" are two names of one option', remedy="Give one of them."
             )
-        seen[known.name] = key
-        values[known.name] = _parsed(known, key, text)
+        seen[known.name] = spelled
+        values[known.name] = _parsed(known, spelled, text)
     return values
 
 
@@ -587,6 +604,11 @@ def _as_text(value: Value) -> str:
 def _parsed(option: Option, key: str, text: str) -> Value:
     try:
         return option.parse(text)
+    except _Unwanted as reason:
+        raise InvalidOptionError(
+            f'the option "{key}" is not taken: {reason}',
+            remedy="Leave it out, and give the column the form you want with date_format().",
+        ) from None
     except _Refusal as refusal:
         # "?", "#" and "@" in an address: what stands there may be somebody's key or password.
         hidden = option.secret or any(mark in text for mark in "@?#")

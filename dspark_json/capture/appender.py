@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.capture.captured import ASSEMBLY_FULL, TOO_LARGE
 from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.capture.pacing import Pacer
 from dspark_json.capture.recording import make_recording, salvage
@@ -95,6 +96,11 @@ class Appender:
     def started(self) -> bool:
         """Whether ``start`` was called."""
         return self._thread is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called: it can't be started again."""
+        return self._closing
 
     def start(self, folder: Path) -> None:
         """Begin to open the spool in ``folder`` and to write what is submitted."""
@@ -256,14 +262,14 @@ class Appender:
             recording = make_recording(captured, self._settings.capture_requests, self._pacer, self._schemas.register)
         except Exception as problem:  # noqa: BLE001 - one odd answer must not cost the others
             self.note_exception()
-            return salvage(captured, problem, self._pacer)
+            return salvage(captured, problem, self._settings.capture_requests, self._pacer)
         finally:
             self._pacer.tick()
         if recording.failed:
             self.count("errors")
         if recording.disconnected:
             self.count("disconnected")
-        if captured.overflow is not None:
+        if captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
             self.count("oversize_records")
             self.count("oversize_bytes", captured.size)
         if recording.untyped_model is not None:

@@ -115,13 +115,15 @@ def _in_order(fields: Json, order: tuple[str, ...]) -> Json:
 class _Choice:
     """One choice of a streamed answer."""
 
-    __slots__ = ("_fields", "_logprobs", "_message", "_text", "_tools")
+    __slots__ = ("_call", "_fields", "_last_tool", "_logprobs", "_message", "_text", "_tools")
 
     def __init__(self) -> None:
         self._text: dict[str, list[str]] = {}
         self._message: Json = {"role": None, "content": None}
         self._fields: Json = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+        self._call: _FunctionCall | None = None
         self._tools: dict[int, _Tool] = {}
+        self._last_tool = -1
         self._logprobs: dict[str, Any] = {}
 
     def feed(self, choice: Json) -> None:
@@ -155,13 +157,16 @@ class _Choice:
             message.setdefault(name, None)
             self._text.setdefault(name, []).append(part)
         elif name == "function_call":
-            known = message.get(name) or {"name": None, "arguments": ""}
-            message[name] = {
-                "name": known["name"] or part.get("name"),
-                "arguments": known["arguments"] + (part.get("arguments") or ""),
-            }
-        elif isinstance(part, list) and isinstance(message.get(name), list):
-            message[name] = message[name] + part
+            call = self._call or _FunctionCall()
+            call.feed(part)
+            self._call = call
+            message.setdefault(name, None)
+        elif isinstance(part, list):
+            known = message.get(name)
+            if isinstance(known, list):
+                known.extend(part)
+            else:
+                message[name] = list(part)
         else:
             message[name] = part
 
@@ -170,12 +175,13 @@ class _Choice:
         tools = self._tools
         index = call.get("index")
         if not isinstance(index, int):
-            index = max(tools, default=-1)
+            index = self._last_tool
             if index < 0 or call.get("id") not in (None, tools[index].fields["id"]):
                 index += 1
         tool = tools.get(index)
         if tool is None:
             tool = tools[index] = _Tool()
+            self._last_tool = max(self._last_tool, index)
         return tool
 
     def _feed_field(self, key: str, value: Any) -> None:
@@ -198,6 +204,8 @@ class _Choice:
 
     def answer(self) -> Json:
         message = dict(self._message)
+        if self._call is not None:
+            message["function_call"] = self._call.answer()
         for name, parts in self._text.items():
             message[name] = "".join(parts)
         if self._tools:
@@ -206,6 +214,26 @@ class _Choice:
         if self._logprobs:
             fields["logprobs"] = self._logprobs
         return {"message": _in_order(message, _MESSAGE_ORDER), **fields}
+
+
+class _FunctionCall:
+    """The one call of a streamed choice in the form before tool calls."""
+
+    __slots__ = ("_arguments", "_name")
+
+    def __init__(self) -> None:
+        self._name: Any = None
+        self._arguments: list[str] = []
+
+    def feed(self, call: Json) -> None:
+        arguments = call.get("arguments") or ""
+        if not isinstance(arguments, str):
+            raise TypeError("arguments are no string")
+        self._name = self._name or call.get("name")
+        self._arguments.append(arguments)
+
+    def answer(self) -> Json:
+        return {"name": self._name, "arguments": "".join(self._arguments)}
 
 
 class _Tool:

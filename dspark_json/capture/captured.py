@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 # What is larger is not parsed in the serving process (DESIGN §2 rule 5).
 PARSED_BYTES: Final = 256 << 10
+# Why an answer's bytes are not here, as error codes: too many of them, or the server itself sent them from a file.
+TOO_LARGE: Final = "record_too_large"
+ASSEMBLY_FULL: Final = "assembly_full"
+NOT_SEEN: Final = "body_not_seen"
 
 
 @dataclass(slots=True)
@@ -17,10 +21,10 @@ class Captured:
     """One request and its answer as the ASGI messages brought them.
 
     ``request`` and ``body`` are the messages' bodies in order; ``request`` is None where it was too large to keep, and
-    ``body`` holds at most the first message where ``overflow`` (an error code) says that the answer was. ``size`` is
-    the number of bytes the answer had. ``status`` is None while no response began. ``ended``: the client has the whole
-    answer. ``raised`` is the class name of an exception that the application ended with. Times: ``received_at`` in µs
-    since the epoch, the others in milliseconds since then.
+    ``body`` holds at most the first message where ``missing`` (an error code) tells why the answer was not kept.
+    ``size`` is the number of bytes the answer had. ``status`` is None while no response began. ``ended``: the client
+    has the whole answer. ``raised`` is the class name of an exception that the application ended with. Times:
+    ``received_at`` in µs since the epoch, the others in milliseconds since then.
     """
 
     path: str
@@ -31,7 +35,7 @@ class Captured:
     headers: Sequence[tuple[bytes, bytes]]
     body: list[bytes]
     size: int
-    overflow: str | None
+    missing: str | None
     received_at: int
     first_byte_ms: float | None
     duration_ms: float

@@ -7,7 +7,15 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.capture.captured import PARSED_BYTES, Captured, header, is_event_stream
+from dspark_json.capture.captured import (
+    ASSEMBLY_FULL,
+    NOT_SEEN,
+    PARSED_BYTES,
+    TOO_LARGE,
+    Captured,
+    header,
+    is_event_stream,
+)
 from dspark_json.capture.notices import Notice
 from dspark_json.capture.sse import DoneDetector
 
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
 MARK: Final = (b"x-dspark", b"json")
 _MESSAGE_OVERHEAD: Final = 48  # what a bytes object costs beside its bytes
 _FIRST_BODY_KEPT: Final = 64 << 10
+# ASGI extensions by which the server sends the body from a file itself.
+_SENT_BY_SERVER: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 
 
 class Desk:
@@ -57,7 +67,7 @@ class Exchange:
         "_headers",
         "_held",
         "_holding",
-        "_overflow",
+        "_missing",
         "_path",
         "_received_at",
         "_request",
@@ -90,7 +100,7 @@ class Exchange:
         self._size = 0
         self._held = 0
         self._holding = True
-        self._overflow: str | None = None
+        self._missing: str | None = None
         self._first_byte_at: float | None = None
         self._ended = False
         self._submitted = False
@@ -113,10 +123,11 @@ class Exchange:
                 if body:
                     self._take(body)
                 if not message.get("more_body", False):
-                    self._ended = True
-                    self._submit(None)
+                    self._end()
             elif message["type"] == "http.response.start":
                 message = self._observe_start(message)
+            elif message["type"] in _SENT_BY_SERVER:
+                self._observe_unseen(message)
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
             self._desk.appender.note_exception()
         return self._server_send(message)
@@ -153,6 +164,16 @@ class Exchange:
         self._status = message["status"]
         return {**message, "headers": [*headers, MARK]}
 
+    def _observe_unseen(self, message: Message) -> None:
+        self._release(NOT_SEEN)
+        if not message.get("more_body", False):
+            self._end()
+
+    def _end(self) -> None:
+        """The answer is complete for the client with the message at hand."""
+        self._ended = True
+        self._submit(None)
+
     def _take(self, body: bytes) -> None:
         desk = self._desk
         size = self._size = self._size + len(body)
@@ -163,9 +184,9 @@ class Exchange:
             self._held += weight
             desk.held += weight
             if size > desk.max_record:
-                self._release("record_too_large")
+                self._release(TOO_LARGE)
             elif desk.held > desk.max_held:
-                self._release("assembly_full")
+                self._release(ASSEMBLY_FULL)
             else:
                 self._body.append(body if body.__class__ is bytes else bytes(body))
 
@@ -173,9 +194,9 @@ class Exchange:
         self._held += weight
         self._desk.held += weight
 
-    def _release(self, overflow: str) -> None:
+    def _release(self, missing: str) -> None:
         """Let go of the answer's bytes, of all but a first message that may tell the id."""
-        self._overflow = overflow
+        self._missing = missing
         self._holding = False
         del self._body[1:]
         if self._body and len(self._body[0]) > _FIRST_BODY_KEPT:
@@ -197,7 +218,7 @@ class Exchange:
             self._headers,
             self._body,
             self._size,
-            self._overflow,
+            self._missing,
             self._received_at,
             None if first is None else round((first - self._began) * 1000, 3),
             round((time.perf_counter() - self._began) * 1000, 3),
@@ -232,6 +253,8 @@ class HeldExchange(Exchange):
                 self._observe_body(message)
             elif message["type"] == "http.response.start":
                 message = self._observe_start(message)
+            elif message["type"] in _SENT_BY_SERVER:
+                self._observe_unseen(message)
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
             self._desk.appender.note_exception()
         if self._waiter is not None:
@@ -257,8 +280,11 @@ class HeldExchange(Exchange):
         if not last and body and self._detector is not None and not self._submitted:
             last = self._detector.seen_in(body)
         if last:
-            self._ended = True
-        if last and not self._submitted:
+            self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        if not self._submitted:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
             self._release_at = loop.time() + self._desk.settings.hold

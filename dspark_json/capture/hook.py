@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COVERED: Final = frozenset({"/v1/chat/completions"})
+# A key of the scope that says that a hook further out takes care of it.
+_TAKEN: Final = "dspark_json.hook"
 _OPEN_SECONDS: Final = 5.0
 _LAST_OF_LIFESPAN: Final = ("lifespan.startup.failed", "lifespan.shutdown.complete", "lifespan.shutdown.failed")
 
@@ -32,19 +34,26 @@ class JsonOutputHook:
 
     Configured by ``DSPARK_*`` variables (docs/options.md). Raises ``InvalidOptionError`` for a bad one, so that a
     server does not start with other promises than were asked for. The spool is opened when the server starts (ASGI
-    lifespan), or at the first covered request where it tells of no start.
+    lifespan), or at the first covered request where it tells of no start; a second start of the same server opens it
+    again. Of hooks around one another only the outermost does anything.
     """
 
     def __init__(self, app: App) -> None:
         self.app = app
         self._settings = HookSettings.from_environment(os.environ)
+        self._is_told_twice = False
+        self._renew()
+
+    def _renew(self) -> None:
         self._appender = Appender(self._settings, self._announce)
         self._desk = Desk(self._settings, self._appender)
         self._control = ControlRoutes(self._settings, self._appender)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry."""
-        if scope["type"] == "http":
+        if _TAKEN in scope:
+            self._tell_twice()
+        elif scope["type"] == "http":
             path = _route_path(scope)
             if path in COVERED and scope["method"] == "POST":
                 await self._exchange(path, scope, receive, send)
@@ -57,19 +66,33 @@ class JsonOutputHook:
             return
         await self.app(scope, receive, send)
 
+    def _tell_twice(self) -> None:
+        if not self._is_told_twice:
+            self._is_told_twice = True
+            LOGGER.warning(
+                "DSpark JSON: the hook is around the application twice; the inner one does nothing. Give "
+                "--middleware dspark_json.JsonOutputHook once."
+            )
+
     async def _exchange(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._appender.started:
             self._start(scope)
         exchange = make_exchange(self._desk, path, scope["headers"], receive, send)
+        # In the scope itself, not in a copy: what the application adds to it is for those further out.
+        scope[_TAKEN] = True
         try:
             await self.app(scope, exchange.receive, exchange.send)
         except BaseException as error:
             exchange.finish(error)
             raise
+        finally:
+            scope.pop(_TAKEN, None)
         exchange.finish(None)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Open the spool beside the application's own start, close it after the application's own end."""
+        if self._appender.closed:
+            self._renew()
         self._start(scope)
 
         async def pass_on(message: Message) -> None:
@@ -83,7 +106,11 @@ class JsonOutputHook:
                 self._appender.note_exception()
             await send(message)
 
-        await self.app(scope, receive, pass_on)
+        scope[_TAKEN] = True
+        try:
+            await self.app(scope, receive, pass_on)
+        finally:
+            scope.pop(_TAKEN, None)
 
     def _start(self, scope: Scope) -> None:
         if self._appender.started:

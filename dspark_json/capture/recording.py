@@ -6,9 +6,24 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.capture.captured import PARSED_BYTES, Captured, header, is_event_stream
-from dspark_json.capture.jsontext import dumps, loads
-from dspark_json.capture.redaction import echoes, may_echo, redact_object, redact_text
+from dspark_json.capture.captured import (
+    ASSEMBLY_FULL,
+    NOT_SEEN,
+    PARSED_BYTES,
+    TOO_LARGE,
+    Captured,
+    header,
+    is_event_stream,
+)
+from dspark_json.capture.jsontext import BOM, dumps, loads_to_write
+from dspark_json.capture.redaction import (
+    may_echo,
+    may_quote,
+    redact_error,
+    redact_error_member,
+    redact_object,
+    redact_text,
+)
 from dspark_json.capture.request import request_facts
 from dspark_json.capture.stream import StreamReader, read_stream
 from dspark_json.capture.utf8 import json_string, one_line
@@ -32,9 +47,10 @@ _FIRST_ID: Final = re.compile(rb'\{\s*"id"\s*:\s*"([^"\\]{1,256})"')
 _ERROR_STATUS: Final = 400
 _STRANGER_STATUS: Final = (401, 403)  # who may not ask the server may not fill its registry of schemas either
 _INTERNAL_SERVER_ERROR: Final = 500
-_OVERFLOW_MESSAGES: Final = {
-    "record_too_large": "the answer is larger than DSPARK_MAX_RECORD_MB",
-    "assembly_full": "the answers under way are larger than DSPARK_ASSEMBLY_MB",
+_MISSING_MESSAGES: Final = {
+    TOO_LARGE: "the answer is larger than DSPARK_MAX_RECORD_MB",
+    ASSEMBLY_FULL: "the answers under way are larger than DSPARK_ASSEMBLY_MB",
+    NOT_SEEN: "the server sent the answer's body from a file itself",
 }
 
 
@@ -54,7 +70,10 @@ class Recording:
 
 @dataclass(slots=True)
 class _Answer:
-    """What a captured body amounts to: a JSON object's members, or a text that is none (as a JSON string literal)."""
+    """What a captured body amounts to: a JSON object's members, or a text that is none (as a JSON string literal).
+
+    ``withheld``: the text may hold something of the request that is not to be kept, so it is not here either.
+    """
 
     members: bytes = b""
     text: bytes = b"null"
@@ -63,18 +82,24 @@ class _Answer:
     completed: bool | None = False
     disconnected: bool = False
     error: dict[str, str | None] | None = None
+    withheld: bool = False
 
 
 def make_recording(
     captured: Captured, mode: RequestCapture, pacer: Pacer, register_schemas: RegisterSchemas
 ) -> Recording:
-    """The record of an exchange; ``pacer`` is asked between pieces of work."""
+    """The record of an exchange; ``pacer`` is asked between pieces of work.
+
+    Unless ``mode`` is ``full``, what echoes or quotes the request is taken out of a JSON answer, and a text that may do
+    so is withheld: ``_dspark.body`` is null and ``_dspark.error``, where there is no other, has the code
+    ``body_withheld`` and says how long it was. With ``none`` no schema is registered either.
+    """
     request = request_facts(captured, mode, pacer)
-    is_stranger = captured.status in _STRANGER_STATUS
-    schema = None if is_stranger else register_schemas(request.schemas, captured.received_at)
+    is_unregistered = mode == "none" or captured.status in _STRANGER_STATUS
+    schema = None if is_unregistered else register_schemas(request.schemas, captured.received_at)
     streamed = is_event_stream(captured.headers)
-    if captured.overflow is not None:
-        answer = _overflown(captured, captured.overflow, streamed=streamed, pacer=pacer)
+    if captured.missing is not None:
+        answer = _without_body(captured, captured.missing, streamed=streamed, pacer=pacer)
     elif streamed:
         answer = _streamed(captured, mode, pacer)
     elif captured.size > PARSED_BYTES:
@@ -92,6 +117,13 @@ def make_recording(
                 "type": captured.raised,
                 "code": "app_exception",
             }
+    if answer.withheld and answer.error is None:
+        answer.error = {
+            "message": f"a body of {captured.size} bytes that can't be read may hold something of the request; it is "
+            f"not kept (DSPARK_CAPTURE_REQUESTS={mode})",
+            "type": "capture",
+            "code": "body_withheld",
+        }
     if status is None or status >= _ERROR_STATUS or answer.error is not None:
         answer.completed = False
     meta = {
@@ -121,8 +153,11 @@ def make_recording(
     )
 
 
-def salvage(captured: Captured, problem: Exception, pacer: Pacer) -> Record:
-    """A record for an exchange that ``make_recording`` failed on: the raw bytes as text."""
+def salvage(captured: Captured, problem: Exception, mode: RequestCapture, pacer: Pacer) -> Record:
+    """A record for an exchange that ``make_recording`` failed on: the raw bytes as text, where they may be kept."""
+    whole = b"".join(captured.body)
+    is_withheld = mode != "full" and may_quote(whole, pacer, of_error=True)
+    text = b"null" if is_withheld else json_string(captured.body, pacer)
     meta = {
         "request_id": None,
         "path": captured.path,
@@ -142,7 +177,7 @@ def salvage(captured: Captured, problem: Exception, pacer: Pacer) -> Record:
         "schema": None,
         "request": None,
     }
-    return Record(dumps(meta)[1:-1] + b',"body":' + json_string(captured.body, pacer), b"")
+    return Record(dumps(meta)[1:-1] + b',"body":' + text, b"")
 
 
 def is_completed(answer: dict[str, Any]) -> bool:
@@ -161,17 +196,19 @@ def _small(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
     parts = captured.body
     text = parts[0] if len(parts) == 1 else b"".join(parts)
     try:
-        parsed = loads(text)
+        parsed = loads_to_write(text)
     except ValueError:
         parsed = None
     pacer.tick()
     if not isinstance(parsed, dict):
-        return _Answer(
-            text=json_string(parts, pacer) if captured.status is not None else b"null",
-            disconnected=_is_left(captured, text),
-        )
-    if mode != "full" and echoes(parsed):
-        text = redact_text(text, pacer)
+        return _as_text(captured, text, mode, pacer)
+    text = text.removeprefix(BOM)
+    if mode != "full":
+        private = _redacted(text, captured.status, pacer)
+        if captured.status is None or captured.status < _ERROR_STATUS:
+            private = private if parsed.get("error") is None else redact_error_member(private, pacer)
+        if private is not text:
+            text, parsed = private, loads_to_write(private)
     members = _members(text)
     if not members.isascii() or b"\n" in members or b"\r" in members:
         members = one_line((members,), pacer)
@@ -187,16 +224,39 @@ def _small(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
 
 def _large(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
     """A body that is not parsed here: ``completed`` is null, and readers judge it by the same rule."""
-    text = one_line(captured.body, pacer).strip(_BLANKS)
+    text = one_line(captured.body, pacer).removeprefix(BOM).strip(_BLANKS)
     if not (captured.ended and text.startswith(b"{") and text.endswith(b"}")):
-        return _Answer(text=json_string(captured.body, pacer), disconnected=not captured.ended)
+        return _as_text(captured, text, mode, pacer)
     first_id = _FIRST_ID.match(text)
-    if mode != "full" and may_echo(text, pacer):
-        text = redact_text(text, pacer)
+    if mode != "full":
+        try:
+            text = _redacted(text, captured.status, pacer)
+        except ValueError:
+            return _as_text(captured, text, mode, pacer)
     return _Answer(
         _members(text),
         id=first_id[1].decode("utf-8", "replace") if first_id is not None else None,
         completed=None,
+    )
+
+
+def _redacted(text: bytes, status: int | None, pacer: Pacer) -> bytes:
+    """A JSON object without what it echoes, or as an error quotes, of the request; ``ValueError`` if it is none."""
+    if may_echo(text, pacer):
+        text = redact_text(text, pacer)
+    return redact_error(text, pacer) if status is not None and status >= _ERROR_STATUS else text
+
+
+def _as_text(captured: Captured, text: bytes, mode: RequestCapture, pacer: Pacer) -> _Answer:
+    """A body that is no whole JSON object; ``text`` is its bytes, maybe on one line."""
+    status = captured.status
+    if status is None:
+        return _Answer(disconnected=not captured.ended)
+    is_withheld = mode != "full" and may_quote(text, pacer, of_error=status >= _ERROR_STATUS)
+    return _Answer(
+        text=b"null" if is_withheld else json_string(captured.body, pacer),
+        disconnected=_is_left(captured, text),
+        withheld=is_withheld,
     )
 
 
@@ -205,9 +265,12 @@ def _streamed(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer
     assembled = reader.assembly.answer()
     if mode != "full":
         redact_object(assembled)
-    error = _stream_error(reader)
+    error = _stream_error(reader, mode, pacer)
+    text = dumps(assembled)
+    if mode != "full" and captured.status is not None and captured.status >= _ERROR_STATUS:
+        text = redact_error(text, pacer)
     answer = _Answer(
-        dumps(assembled)[1:-1],
+        text[1:-1],
         id=_text_or_none(assembled.get("id")),
         model=_text_or_none(assembled.get("model")),
         completed=error is None and is_completed(assembled),
@@ -218,10 +281,10 @@ def _streamed(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer
     return answer
 
 
-def _overflown(captured: Captured, code: str, *, streamed: bool, pacer: Pacer) -> _Answer:
+def _without_body(captured: Captured, code: str, *, streamed: bool, pacer: Pacer) -> _Answer:
     answer = _Answer(
         disconnected=not captured.ended,
-        error={"message": _OVERFLOW_MESSAGES[code], "type": "capture", "code": code},
+        error={"message": _MISSING_MESSAGES[code], "type": "capture", "code": code},
     )
     if streamed and captured.body:
         first = read_stream(captured.body, cut_off=True, pacer=pacer).assembly.answer()
@@ -246,12 +309,18 @@ def _is_left(captured: Captured, text: bytes) -> bool:
     return not captured.ended or (captured.status == 200 and text.strip(_BLANKS) == b"null")
 
 
-def _stream_error(reader: StreamReader) -> dict[str, str | None] | None:
-    if reader.assembly.error is not None:
-        return _error_summary(reader.assembly.error)
-    if reader.bad_event is not None:
-        return {"message": reader.bad_event, "type": "capture", "code": "bad_event"}
-    return None
+def _stream_error(reader: StreamReader, mode: RequestCapture, pacer: Pacer) -> dict[str, str | None] | None:
+    error, message = reader.assembly.error, reader.bad_event
+    if error is not None:
+        return _error_summary(error if mode == "full" else loads_to_write(redact_error(dumps(error), pacer)))
+    if message is None:
+        return None
+    if mode != "full" and may_quote(message.encode("utf-8", "replace"), pacer, of_error=True):
+        message = (
+            f"an event of {reader.bad_event_size} bytes that is no chunk may hold something of the request; it is not "
+            f"kept (DSPARK_CAPTURE_REQUESTS={mode})"
+        )
+    return {"message": message, "type": "capture", "code": "bad_event"}
 
 
 def _response_error(answer: dict[str, Any]) -> dict[str, str | None] | None:
@@ -264,11 +333,11 @@ def _response_error(answer: dict[str, Any]) -> dict[str, str | None] | None:
 
 def _error_summary(error: Any) -> dict[str, str | None]:
     if not isinstance(error, dict):
-        return {"message": _as_text(error), "type": None, "code": None}
-    return {key: _as_text(error.get(key)) for key in ("message", "type", "code")}
+        return {"message": _text_of(error), "type": None, "code": None}
+    return {key: _text_of(error.get(key)) for key in ("message", "type", "code")}
 
 
-def _as_text(value: Any) -> str | None:
+def _text_of(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return dumps(value).decode()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.capture.jsontext import loads
+from dspark_json.capture.jsontext import dumps, loads
+from dspark_json.capture.quoting import QUOTED, without_quotes
+from dspark_json.capture.scanner import value_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dspark_json.capture.pacing import Pacer
+    from dspark_json.capture.scanner import Path
 
 ECHOED: Final = frozenset(
     {
@@ -23,158 +26,114 @@ ECHOED: Final = frozenset(
         "tools",
     }
 )
-_ECHOED_PER_CHOICE: Final = frozenset({"prompt_logprobs", "prompt_token_ids"})
+# In a choice and its message; a delta's fields are its message's.
+ECHOED_INSIDE: Final = frozenset({"prompt", "prompt_text", "prompt_token_ids", "prompt_logprobs"})
+_INSIDE: Final = frozenset({("choices", None), ("choices", None, "message"), ("choices", None, "delta")})
 
-_NONNULL_KEY: Final = re.compile(
-    b'"(?:' + b"|".join(key.encode() for key in sorted(ECHOED | {"schema"})) + rb')"\s*:(?!\s*null\b)'
-)
 _SEARCH_BYTES: Final = 64 << 10
-_SEARCH_OVERLAP: Final = 64
-# Strings and brackets; what stands between them (numbers, commas, blanks) is not looked at.
-_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
-_AFTER_KEY: Final = re.compile(rb"\s*:\s*")
-_SCALAR: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,{}\[\]"]+', re.DOTALL)
-_TOKENS_A_TICK: Final = 256
+_SEARCH_OVERLAP: Final = 64  # more than the longest name
+
+
+def _any_of(names: frozenset[str]) -> bytes:
+    return b"(?:" + b"|".join(name.encode() for name in sorted(names)) + b")"
+
+
+# A key and a value that is not null. Where the searched piece ends too early to tell, it counts as one.
+_ECHO: Final = re.compile(b'"' + _any_of(ECHOED | {"schema"}) + rb'"\s*(?::(?!\s*null\b)|\Z)')
+# Letters and underscores, of which the names consist, are never escaped, except by somebody who hides one.
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:5[fF]|6[1-9a-fA-F]|7[0-9aA])")
+# A key in a text that is no JSON: in quotes of any kind, themselves escaped or not.
+_ECHO_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(ECHOED | {"schema"}) + rb"\\*[\"'](?!\s*:\s*null\b)")
+_QUOTE_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(QUOTED) + rb"\\*[\"']|\binput_value=")
 
 
 def redact_object(answer: dict[str, Any]) -> None:
     """Set what ``answer`` (parsed, changed in place) echoes to None."""
     for key in ECHOED & answer.keys():
         answer[key] = None
-    text_format = _format_of(answer)
-    if text_format is not None and "schema" in text_format:
+    text = answer.get("text")
+    text_format = text.get("format") if isinstance(text, dict) else None
+    if isinstance(text_format, dict) and "schema" in text_format:
         text_format["schema"] = None
-    for choice in _choices_of(answer):
-        for key in _ECHOED_PER_CHOICE & choice.keys():
-            choice[key] = None
-
-
-def echoes(answer: dict[str, Any]) -> bool:
-    """Whether a parsed answer holds anything to take out."""
-    if any(answer[key] is not None for key in ECHOED & answer.keys()):
-        return True
-    text_format = _format_of(answer)
-    if text_format is not None and text_format.get("schema") is not None:
-        return True
-    return any(choice[key] is not None for choice in _choices_of(answer) for key in _ECHOED_PER_CHOICE & choice.keys())
+    choices = answer.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            for fields in (choice, choice.get("message"), choice.get("delta")):
+                if isinstance(fields, dict):
+                    for key in ECHOED_INSIDE & fields.keys():
+                        fields[key] = None
 
 
 def may_echo(text: bytes, pacer: Pacer) -> bool:
-    """Whether such a key with a value may stand in a JSON text (a search, not a parse: True may be wrong)."""
+    """Whether a key with an echoed value may stand in a JSON text (a search, not a parse: True may be wrong)."""
+    return _is_found(_ECHO, text, pacer)
+
+
+def may_quote(text: bytes, pacer: Pacer, *, of_error: bool) -> bool:
+    """Whether a text that can't be read as JSON may hold something of the request (True may be wrong).
+
+    ``of_error``: it may also quote the request in other words than an answer's.
+    """
+    return _is_found(_ECHO_IN_TEXT, text, pacer) or (of_error and _is_found(_QUOTE_IN_TEXT, text, pacer))
+
+
+def redact_text(text: bytes, pacer: Pacer) -> bytes:
+    """The JSON text with the echoed values replaced by ``null`` and all else as it was.
+
+    Every occurrence of a key counts. ``ValueError`` if the text is no JSON.
+    """
+    return _replaced(text, ((start, end, b"null") for start, end, _ in value_spans(text, _is_echoed, pacer)))
+
+
+def redact_error(text: bytes, pacer: Pacer) -> bytes:
+    """The JSON text of an error without what it quotes of the request, at any depth; ``ValueError`` if it is no JSON.
+
+    Values of keys such as ``input`` become null; in strings they are blanked out (``without_quotes``).
+    """
+    return _replaced(text, _quotes(text, pacer))
+
+
+def redact_error_member(text: bytes, pacer: Pacer) -> bytes:
+    """The JSON object with its ``error`` made as by ``redact_error``; ``ValueError`` if it is no JSON."""
+    spans = value_spans(text, lambda path, key: path == () and key == "error", pacer)
+    return _replaced(text, ((start, end, redact_error(text[start:end], pacer)) for start, end, _ in spans))
+
+
+def _is_found(pattern: re.Pattern[bytes], text: bytes, pacer: Pacer) -> bool:
     for start in range(0, len(text), _SEARCH_BYTES):
-        if _NONNULL_KEY.search(text, start, start + _SEARCH_BYTES + _SEARCH_OVERLAP) is not None:
+        end = start + _SEARCH_BYTES + _SEARCH_OVERLAP
+        if pattern.search(text, start, end) is not None or _ESCAPED_LETTER.search(text, start, end) is not None:
             return True
         pacer.tick()
     return False
 
 
-def redact_text(text: bytes, pacer: Pacer) -> bytes:
-    """The JSON object ``text`` with the echoed values replaced by ``null`` and all else as it was."""
+def _is_echoed(path: Path, key: str) -> bool:
+    if path == ():
+        return key in ECHOED
+    if path in _INSIDE:
+        return key in ECHOED_INSIDE
+    return path == ("text", "format") and key == "schema"
+
+
+def _quotes(text: bytes, pacer: Pacer) -> Iterator[tuple[int, int, bytes]]:
+    for start, end, is_value in value_spans(text, lambda _, key: key in QUOTED, pacer, strings=True):
+        if is_value:
+            yield start, end, b"null"
+        else:
+            string = loads(text[start:end])
+            kept = without_quotes(string)
+            if kept != string:
+                yield start, end, dumps(kept)
+
+
+def _replaced(text: bytes, replacements: Iterator[tuple[int, int, bytes]]) -> bytes:
     kept: list[bytes] = []
     position = 0
-    for start, end in _echoed_spans(text, pacer):
-        kept += (text[position:start], b"null")
+    for start, end, replacement in replacements:
+        kept += (text[position:start], replacement)
         position = end
     if not kept:
         return text
     kept.append(text[position:])
     return b"".join(kept)
-
-
-def _format_of(answer: dict[str, Any]) -> dict[str, Any] | None:
-    """``text.format`` of a responses answer."""
-    text = answer.get("text")
-    text_format = text.get("format") if isinstance(text, dict) else None
-    return text_format if isinstance(text_format, dict) else None
-
-
-def _choices_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    choices = answer.get("choices")
-    if isinstance(choices, list):
-        yield from (choice for choice in choices if isinstance(choice, dict))
-
-
-def _is_echoed(path: tuple[str | None, ...], key: str) -> bool:
-    if len(path) == 0:
-        return key in ECHOED
-    if path == ("choices", None):
-        return key in _ECHOED_PER_CHOICE
-    return path == ("text", "format") and key == "schema"
-
-
-_LONGEST_PATH: Final = 2
-
-
-def _echoed_spans(text: bytes, pacer: Pacer) -> Iterator[tuple[int, int]]:
-    """Where the echoed values stand, in order.
-
-    ``path`` holds the key (None: an array's item) that led to each open container but the root; below the depth at
-    which an echoed key can stand only brackets are counted.
-    """
-    path: list[str | None] = []
-    last_key: str | None = None
-    arrays: list[bool] = []
-    depth = 0
-    position = 0
-    count = 0
-    while (token := _TOKEN.search(text, position)) is not None:
-        position = token.end()
-        count += 1
-        if count % _TOKENS_A_TICK == 0:
-            pacer.tick()
-        first = text[token.start()]
-        if first in b"{[":
-            depth += 1
-            if depth - 1 <= _LONGEST_PATH:
-                if depth > 1:
-                    path.append(None if arrays[-1] else last_key)
-                arrays.append(first == 0x5B)
-        elif first in b"}]":
-            if depth - 1 <= _LONGEST_PATH and arrays:
-                arrays.pop()
-                if path:
-                    path.pop()
-            depth -= 1
-        elif depth - 1 <= _LONGEST_PATH and arrays and not arrays[-1]:
-            colon = _AFTER_KEY.match(text, position)
-            if colon is None:
-                continue  # a string value
-            position = colon.end()
-            last_key = _key(token.group())
-            if last_key is not None and _is_echoed(tuple(path), last_key):
-                end = _value_end(text, position, pacer)
-                yield position, end
-                position = end
-            elif text[position : position + 1] == b'"':
-                # A string value: skipped here, so that it is not taken for a key.
-                value = _SCALAR.match(text, position)
-                position = value.end() if value is not None else position
-
-
-def _key(raw: bytes) -> str | None:
-    if b"\\" not in raw:
-        return raw[1:-1].decode("utf-8", "replace")
-    try:
-        key = loads(raw)
-    except ValueError:
-        return None
-    return key if isinstance(key, str) else None
-
-
-def _value_end(text: bytes, start: int, pacer: Pacer) -> int:
-    """Where the value that begins at ``start`` ends."""
-    if text[start : start + 1] not in (b"{", b"["):
-        scalar = _SCALAR.match(text, start)
-        return scalar.end() if scalar is not None else start
-    depth = 0
-    for count, token in enumerate(_TOKEN.finditer(text, start)):
-        if count % _TOKENS_A_TICK == 0:
-            pacer.tick()
-        first = text[token.start()]
-        if first in b"{[":
-            depth += 1
-        elif first in b"}]":
-            depth -= 1
-            if depth == 0:
-                return token.end()
-    return len(text)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from dspark_json.capture.assembly import Assembly
-from dspark_json.capture.jsontext import loads
+from dspark_json.capture.jsontext import loads_to_write
 from dspark_json.capture.sse import EventSplitter
 
 if TYPE_CHECKING:
@@ -20,20 +21,26 @@ _LONGEST_FAST_EVENT: Final = 256 << 10
 _SHOWN_OF_BAD_EVENT: Final = 200
 _DONE: Final = b"[DONE]"
 _DONE_EVENT: Final = b"data: [DONE]\n\n"
+# Stands between events that are parsed together. Nobody can guess it, so no event can hold it and pass for several.
+_MARK: Final = (1 << 62) + secrets.randbits(62)
+_BETWEEN_EVENTS: Final = b"},%d,{" % _MARK
 
 
 class StreamReader:
     """Feeds an assembly from a stream's bytes.
 
     The result depends on the bytes alone, not on how they were cut. Events after ``[DONE]`` are not looked at.
-    ``bad_event`` is the beginning of the first event that was no chunk, else None; ``done`` tells that ``[DONE]`` came.
+    ``bad_event`` is the beginning of the first event that was no chunk, else None, and ``bad_event_size`` its bytes;
+    ``done`` tells that ``[DONE]`` came. Numbers are kept by their value, not as written; one that does not fit 64 bits
+    becomes the nearest double, but one beyond a double stays as it was.
     """
 
-    __slots__ = ("_pending", "_splitter", "_started", "assembly", "bad_event", "done")
+    __slots__ = ("_pending", "_splitter", "_started", "assembly", "bad_event", "bad_event_size", "done")
 
     def __init__(self) -> None:
         self.assembly = Assembly()
         self.bad_event: str | None = None
+        self.bad_event_size = 0
         self.done = False
         self._pending = b""
         self._started = False
@@ -77,20 +84,23 @@ class StreamReader:
         if done:
             data = data[: -len(_DONE_EVENT)]
         if data:
-            if not data.startswith(b"data: {"):
+            if not (data.startswith(b"data: {") and data.endswith(b"\n\n")):
                 return False
             try:
-                chunks = orjson.loads(b"[" + data[6:].replace(b"}\n\ndata: {", b"},{") + b"]")
+                chunks = orjson.loads(b"[" + data[6:].replace(b"}\n\ndata: {", _BETWEEN_EVENTS) + b"]")
             except orjson.JSONDecodeError:
                 return False
-            if len(chunks) != data.count(b"\n\n"):
-                return False  # an event's data was not one JSON value
+            # n events have 2n line feeds. With n - 1 marks between n values each event is one value: a mark can't be
+            # made up, and one that got inside a value is missing here.
+            if len(chunks) != data.count(b"\n") - 1 or chunks[1::2].count(_MARK) != len(chunks) // 2:
+                return False
             feed = self.assembly.feed
-            for number, chunk in enumerate(chunks):
+            for number, chunk in enumerate(chunks[::2]):
                 try:
                     feed(chunk)
                 except ValueError:
-                    self._note_bad(data.split(b"\n\n")[number].removeprefix(b"data: "))
+                    if self.bad_event is None:
+                        self._note_bad(data.split(b"\n\n")[number].removeprefix(b"data: "))
         self.done = done
         return True
 
@@ -105,7 +115,7 @@ class StreamReader:
             self.done = True
             return
         try:
-            chunk = loads(event)
+            chunk = loads_to_write(event)
             if not isinstance(chunk, dict):
                 raise ValueError("not an object")  # noqa: TRY004, TRY301 - one kind of bad event
             self.assembly.feed(chunk)
@@ -115,6 +125,7 @@ class StreamReader:
     def _note_bad(self, event: bytes) -> None:
         if self.bad_event is None:
             self.bad_event = event[: 4 * _SHOWN_OF_BAD_EVENT].decode("utf-8", "replace")[:_SHOWN_OF_BAD_EVENT]
+            self.bad_event_size = len(event)
 
 
 def read_stream(chunks: Iterable[bytes], *, cut_off: bool, pacer: Pacer) -> StreamReader:

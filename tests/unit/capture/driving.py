@@ -213,6 +213,11 @@ def lines(folder: Path) -> list[bytes]:
     return found
 
 
+def all_lines(folder: Path) -> bytes:
+    """All lines of a spool as they stand in it."""
+    return b"".join(lines(folder))
+
+
 def records(folder: Path) -> list[dict[str, Any]]:
     """All records of a spool, parsed."""
     return [json.loads(line) for line in lines(folder)]

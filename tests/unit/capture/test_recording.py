@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.capture.driving import CHAT, answer_messages, asgi_messages, capture, lines, recorded_exchanges
+from unit.capture.driving import CHAT, Message, answer_messages, asgi_messages, capture, lines, recorded_exchanges
 
-from dspark_json.capture.jsontext import dumps, loads
+from dspark_json.capture.jsontext import dumps, loads, loads_to_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +140,45 @@ def test_the_error_is_the_responses_own(
     expected = None if error is None else dict(zip(("message", "type", "code"), error, strict=True))
     assert record["_dspark"]["error"] == expected
     assert "error" in record or "object" in record
+
+
+def test_a_body_that_the_server_sends_from_a_file_is_not_taken_for_a_client_that_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = answer_messages([PLAIN])[0]
+    unseen: Message = {"type": "http.response.zerocopysend", "file": 1, "more_body": True}
+    path: Message = {"type": "http.response.pathsend", "path": "/x"}
+    for number, sent in enumerate(([path], [unseen, {**unseen, "more_body": False}])):
+        for durability in ("async", "write"):
+            folder = tmp_path / f"{number}-{durability}"
+            messages = [start, *sent]
+            meta = capture(messages, folder, monkeypatch, DURABILITY=durability)["_dspark"]
+            assert (meta["completed"], meta["disconnected"], meta["body"]) == (False, False, None)
+            assert meta["error"]["code"] == "body_not_seen"
+
+
+def test_a_byte_order_mark_is_no_part_of_an_answer_or_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = b"\xef\xbb\xbf"
+    record = capture(answer_messages([mark + PLAIN]), tmp_path, monkeypatch, request=mark + b'{"model":"asked"}')
+    assert record.pop("_dspark") | {"completed": True, "model": "asked"} == record_meta(tmp_path)
+    assert record == json.loads(PLAIN)
+
+
+def record_meta(folder: Path) -> dict[str, Any]:
+    meta: dict[str, Any] = json.loads(lines(folder)[0])["_dspark"]
+    return meta
+
+
+def test_a_streams_number_beyond_a_double_is_kept_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = b"-" + b"9" * 5_000
+    event = b'data: {"id":"c","created":1e400,"x":%s,"y":1.5e+999,"choices":[]}\n\n' % digits
+    with contextlib.suppress(ValueError):  # Python's json refuses the long integer
+        capture(answer_messages([event, b"data: [DONE]\n\n"], content_type=STREAM), tmp_path, monkeypatch)
+    (line,) = lines(tmp_path)
+    assert b'"created":1e400,' in line
+    assert b'"x":%s,"y":1.5e+999' % digits in line
 
 
 def test_an_event_that_is_no_json_is_named_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,6 +338,20 @@ def test_an_application_that_never_answers_leaves_a_record_too(tmp_path: Path, m
 )
 def test_any_value_is_written_as_json(value: Any, text: bytes) -> None:
     assert dumps(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (b'[1e400,-1E+999,{"a":1e400}]', b'[1e400,-1E+999,{"a":1e400}]'),
+        (b"[" + b"9" * 5_000 + b"]", b"[" + b"9" * 5_000 + b"]"),
+        (b'["\\ud800",1e400,12345678901234567890123]', b'["\\ud800","1e400",12345678901234567890123]'),
+        (b"[1e-999,1.50]", b"[0.0,1.5]"),
+        (b"\xef\xbb\xbf[1]", b"[1]"),
+    ],
+)
+def test_what_is_read_to_be_written_loses_no_number_to_infinity(text: bytes, written: bytes) -> None:
+    assert dumps(loads_to_write(text)) == written
 
 
 @pytest.mark.parametrize("text", [b"NaN", b"[Infinity]", b"[1,]", b"", b"{'a':1}", b'"\n"', b"[" * 100_000])

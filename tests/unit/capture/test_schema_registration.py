@@ -121,6 +121,15 @@ def test_the_recorded_exchanges_of_a_server_leave_its_schemas(tmp_path: Path, mo
     }
 
 
+def test_no_schema_is_registered_where_nothing_of_requests_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(make_hook(APP, tmp_path, monkeypatch, CAPTURE_REQUESTS="none")) as hook:
+        send(hook, asking_for("order", ORDER), with_tools("a"))
+    assert references(tmp_path) == [None, None]
+    assert documents(tmp_path) == []
+
+
 def test_schemas_of_strict_tools_are_registered_and_not_carried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,9 +23,12 @@ from unit.capture.driving import (
     Client,
     Message,
     ReplayApp,
+    all_lines,
     answer_messages,
     ask,
     closing,
+    counters,
+    get,
     make_hook,
     records,
     scope_for,
@@ -133,6 +136,55 @@ def test_the_spool_is_open_before_the_server_serves_and_whole_when_it_has_ended(
     asyncio.run(lifespan(hook, {}, work))
     assert len(records(tmp_path / "s")) == 500
     assert json.loads((tmp_path / "s/lanes/0000/stats.json").read_text())["records"] == 500
+
+
+@pytest.mark.parametrize("durability", ["async", "write"])
+def test_a_server_that_starts_again_is_captured_again(
+    durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path / "s", monkeypatch, DURABILITY=durability)
+
+    async def work() -> None:
+        await ask(hook, Client())
+        await get(hook, "/dspark/metrics")
+
+    for life in range(1, 4):
+        asyncio.run(lifespan(hook, {}, work))
+        assert counters(hook) == {"records": life, "bytes": len(all_lines(tmp_path / "s"))}
+    assert [record["_dspark"]["seq"] for record in records(tmp_path / "s")] == [0, 1, 2]
+
+
+def test_an_answer_after_the_end_starts_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path / "s", monkeypatch)
+    asyncio.run(lifespan(hook, {}))
+    assert asyncio.run(ask(hook, Client())).body == PLAIN
+    assert records(tmp_path / "s") == []
+    assert counters(hook)["dropped_records"] == 1
+
+
+def test_of_two_hooks_around_one_another_the_outer_one_works_and_the_inner_one_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path / "s", monkeypatch)
+
+    async def between(scope: Any, receive: Any, send: Any) -> None:
+        await inner({**scope}, receive, send)
+
+    hook = make_hook(between, tmp_path / "s", monkeypatch)
+
+    async def work() -> None:
+        for _ in range(3):
+            scope = scope_for()
+            client = await ask(hook, Client(), scope)
+            assert client.sent[0]["headers"].count((b"x-dspark", b"json")) == 1
+            assert scope == scope_for()
+
+    asyncio.run(lifespan(hook, {}, work))
+    assert len(records(tmp_path / "s")) == 3
+    assert [path.name for path in (tmp_path / "s/lanes").iterdir()] == ["0000"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "twice" in warnings[0]
 
 
 def test_the_default_folder_is_named_by_vllms_port(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,15 @@ class JsonOutputHook:
             make_visible()
             for warning in self._settings.warnings:
                 LOGGER.warning("DSpark JSON: %s", warning)
-            self._appender.start(self._settings.folder(_port(scope)))
+            port = _port(scope)
+            folder = self._settings.folder(port)
+            if port is None and self._settings.spool is None:
+                LOGGER.warning(
+                    "DSpark JSON: the server's port is not known here; the spool is %s, where readers of another port "
+                    "won't look. Set DSPARK_SPOOL.",
+                    folder,
+                )
+            self._appender.start(folder)
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1: a server whose hook can't start serves all the same
             self._appender.note_exception()
 

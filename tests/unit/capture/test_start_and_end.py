@@ -202,6 +202,17 @@ def test_the_default_folder_is_named_by_vllms_port(monkeypatch: pytest.MonkeyPat
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def test_a_port_that_is_not_known_is_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("DSPARK_SPOOL", raising=False)
+    monkeypatch.setattr(HookSettings, "folder", lambda _self, _port: tmp_path / "spool")  # not the one of a real server
+    asyncio.run(lifespan(JsonOutputHook(ReplayApp([])), {}))
+    warned = [record.message for record in caplog.records if "port is not known" in record.message]
+    assert len(warned) == 1
+    assert "Set DSPARK_SPOOL" in warned[0]
+
+
 def test_an_application_without_lifespan_is_captured_from_its_first_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from dspark_json.errors import EndpointKeyError, InvalidOptionError
+from dspark_json.errors import EndpointKeyError, InvalidOptionError, SpoolNotFoundError
 from dspark_json.source.settings import reader_settings
 from dspark_json.source.transport import default_folder, no_key_error, open_folder
-from dspark_json.spool.http import HookClient, HttpSpool
+from dspark_json.spool.http import KEY_REMEDY, HookClient, HttpSpool
 from dspark_json.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
@@ -20,11 +22,29 @@ if TYPE_CHECKING:
 _KEY_REMEDY = (
     "Give the hook's key (DSPARK_API_KEY of the server) with --key-file or as the environment's DSPARK_API_KEY."
 )
+_SERVER: Final = re.compile(
+    r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}(/.*)?|localhost(/.*)?"
+)  # a forgotten "http://"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A spool that is open. ``server`` is the address it was asked for by, None for a folder."""
+
+    access: SpoolAccess
+    server: str | None = None
 
 
 @contextlib.contextmanager
 def open_access(target: str, key_file: Path | None = None) -> Iterator[SpoolAccess]:
-    """Access to the spool in the folder ``target``, or of the server at the address ``target``.
+    """As ``open_target``, the access alone."""
+    with open_target(target, key_file) as opened:
+        yield opened.access
+
+
+@contextlib.contextmanager
+def open_target(target: str, key_file: Path | None = None) -> Iterator[Target]:
+    """Open the spool in the folder ``target``, or of the server at the address ``target``.
 
     A server's folder is used where this process can open it, else HTTP, as the Spark source does. The key is the first
     line of ``key_file``, else the environment's ``DSPARK_API_KEY``. Raises a ``SpoolError``, ``EndpointError`` or
@@ -33,10 +53,10 @@ def open_access(target: str, key_file: Path | None = None) -> Iterator[SpoolAcce
     remote = target.lower().startswith(("http://", "https://"))
     given = {"vllm_endpoint" if remote else "path": target}
     if key_file is not None:
-        given["vllm_api_key_file"] = str(key_file)
+        given["vllm_api_key"] = _key(key_file)
     settings = reader_settings(given)
     if settings.local:
-        yield SpoolReader(Path(settings.addresses[0]))
+        yield Target(_folder(target, settings.addresses[0]))
         return
     if len(settings.addresses) > 1:
         raise InvalidOptionError(f'"{target}" names several servers', remedy="Give one; each has a spool of its own.")
@@ -45,8 +65,38 @@ def open_access(target: str, key_file: Path | None = None) -> Iterator[SpoolAcce
         try:
             access = _reachable(client, address)
         except EndpointKeyError as error:
-            raise EndpointKeyError(error.message, remedy=_KEY_REMEDY) from None
-        yield access
+            remedy = _KEY_REMEDY if error.remedy == KEY_REMEDY else error.remedy
+            raise EndpointKeyError(error.message, remedy=remedy) from None
+        yield Target(access, address)
+
+
+def _folder(target: str, path: str) -> SpoolReader:
+    try:
+        return SpoolReader(Path(path))
+    except SpoolNotFoundError as error:
+        if _SERVER.fullmatch(target) is None or Path(path).exists():
+            raise
+        raise SpoolNotFoundError(
+            error.message, remedy=f"Did you mean http://{target}? {error.remedy}".rstrip()
+        ) from None
+
+
+def _key(file: Path) -> str:
+    """The first line of a key file, where it is a key."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            key = lines.readline().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidOptionError(
+            f'--key-file "{file}" can\'t be read: {why}', remedy="Give a file whose first line is the hook's key."
+        ) from None
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise InvalidOptionError(
+            f'the first line of --key-file "{file}" is not a key: allowed are visible ASCII characters, without blanks '
+            "(its value is not shown)"
+        )
+    return key
 
 
 def _reachable(client: HookClient, address: str) -> SpoolAccess:
@@ -59,7 +109,12 @@ def _reachable(client: HookClient, address: str) -> SpoolAccess:
         if folder is not None:
             reasons.append(reason)
     if not client.has_key:
-        raise no_key_error(address, "; ".join(reasons) or "it is not on this machine")
+        raise no_key_error(
+            address,
+            "; ".join(reasons) or "it is not on this machine",
+            by_folder="give that folder as the argument",
+            key="--key-file or the environment's DSPARK_API_KEY",
+        )
     spool = HttpSpool(client, identity.spool_id)
     spool.offsets()  # a wrong or missing key shows here, not at the first record
     return spool

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,14 @@ def require_packages(*names: str, extra: str) -> None:
             f"this command needs {', '.join(missing)}, not installed here",
             remedy=f"Install it: pip install 'dspark-json[{extra}]'",
         )
+
+
+def command() -> str:
+    """How this command is typed here: its name, or its path where the name is not on the PATH."""
+    if shutil.which("dspark-json") is not None:
+        return "dspark-json"
+    beside = Path(sys.executable).parent / "dspark-json"
+    return str(beside) if beside.exists() else f"{sys.executable} -m dspark_json"
 
 
 def require_java() -> None:

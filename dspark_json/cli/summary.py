@@ -19,6 +19,8 @@ _WORD_CHARACTERS: Final = 200
 def summary(record: StoredRecord) -> str:
     """Time, lane and number, status, model, finish reasons, tokens, and the beginning of the content.
 
+    A request that failed has the error's message instead of what follows the model.
+
     Safe for a terminal: what came from outside is shown with its control characters escaped.
     """
     time = local_time(record.appended_at, "%H:%M:%S")
@@ -39,9 +41,14 @@ def summary(record: StoredRecord) -> str:
         head,
         _word(about.get("status") or "-"),
         _word(answer.get("model") or about.get("model") or "-"),
+    ]
+    message = _mapping(answer.get("error") or about.get("error")).get("message")
+    if message and not choices:
+        return printable(" ".join([*parts, f"error: {_word(message)}"]))
+    parts += [
         _word(reasons),
         f"{'-' if tokens is None else _word(tokens)} tokens",
-        " | ".join(_content(choice) for choice in choices) or _failure(answer, about),
+        " | ".join(_content(choice) for choice in choices) or "(no choices)",
     ]
     if about.get("completed") is False:
         parts.insert(2, "unfinished")
@@ -55,11 +62,6 @@ def _content(choice: dict[str, Any]) -> str:
         calls = [_mapping(_mapping(call).get("function")) for call in _sequence(message.get("tool_calls"))]
         text = ", ".join(f"{call.get('name')}({call.get('arguments')})" for call in calls) or "(no content)"
     return _cut(text, _CONTENT_CHARACTERS)
-
-
-def _failure(answer: dict[str, Any], about: dict[str, Any]) -> str:
-    error = _mapping(answer.get("error") or about.get("error"))
-    return f"error: {_word(error['message'])}" if error.get("message") else "(no choices)"
 
 
 def _word(value: object) -> str:

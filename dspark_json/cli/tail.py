@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,8 @@ environment's DSPARK_API_KEY.
 """
 
 _POLL_SEC: Final = 0.25
+_WATCH_SEC: Final = 1.0
+_WATCH_TIMEOUT_SEC: Final = 10.0
 # Not the white space of JSON, which may stand between tokens.
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
 
@@ -58,32 +61,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is there, and with ``--follow`` what comes."""
-    from dspark_json.cli.access import open_access
+    from dspark_json.cli.access import open_target
+    from dspark_json.spool.http import HttpSpool
 
-    with open_access(options.target, options.key_file) as access:
-        tail = _Tail(access, options.start, None if options.lane is None else _lane(options.lane), options.json)
+    with open_target(options.target, options.key_file) as target:
+        lane = None if options.lane is None else _lane(options.lane)
+        presence = _Presence()
+        tail = _Tail(target.access, options.start, lane, options.json, presence)
         tail.print_new()
+        if options.follow and target.server is not None and not isinstance(target.access, HttpSpool):
+            # The folder stays readable without its server: only who asks notices that nothing will come.
+            threading.Thread(target=_watch, args=(target.server, presence), daemon=True).start()
         while options.follow:
             time.sleep(_POLL_SEC)
             tail.print_new(patient=True)
     return 0
 
 
+class _Presence:
+    """Tells once that a server is gone and once that it is back."""
+
+    def __init__(self) -> None:
+        self._gone = False
+
+    def gone(self, message: str) -> None:
+        if not self._gone:
+            output.note(f"{message}; waiting for it")
+        self._gone = True
+
+    def back(self) -> None:
+        if self._gone:
+            output.note("the server answers again")
+        self._gone = False
+
+
+def _watch(address: str, presence: _Presence) -> None:
+    from dspark_json.errors import EndpointError
+    from dspark_json.spool.http import HookClient
+
+    with HookClient(address, None, _WATCH_TIMEOUT_SEC) as client:
+        while True:
+            try:
+                client.identity(tries=2)
+                presence.back()
+            except EndpointError as error:
+                presence.gone(error.message)
+            time.sleep(_WATCH_SEC)
+
+
 class _Tail:
     """How far each lane has been printed."""
 
-    def __init__(self, access: SpoolAccess, start: str | int, lane: str | None, as_json: bool) -> None:
+    def __init__(
+        self, access: SpoolAccess, start: str | int, lane: str | None, as_json: bool, presence: _Presence
+    ) -> None:
         self._access = access
         self._start = start
         self._lane = lane
         self._as_json = as_json
         self._next: dict[str, int] | None = None
-        self._silent = False
+        self._presence = presence
 
     def print_new(self, *, patient: bool = False) -> None:
         """Print what was written since the last call; a ``patient`` call lets a server be away for a while."""
         from dspark_json.cli.records import stored_records
         from dspark_json.errors import EndpointUnreachableError
+        from dspark_json.spool.http import HttpSpool
 
         try:
             lanes = self._lanes()
@@ -100,13 +143,12 @@ class _Tail:
             for name, extent in lanes.items():
                 done[name] = max(done[name], extent.next)
             output.flush()
-            self._silent = False
+            if isinstance(self._access, HttpSpool):
+                self._presence.back()
         except EndpointUnreachableError as error:
             if not patient:
                 raise
-            if not self._silent:
-                output.note(f"{error.message}; waiting for it")
-            self._silent = True
+            self._presence.gone(error.message)
 
     def _lanes(self) -> Mapping[str, LaneExtent]:
         from dspark_json.errors import LaneNotFoundError

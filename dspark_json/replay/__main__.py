@@ -14,11 +14,14 @@ from dspark_json.replay.serve import serve
 
 
 def main() -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal comes; 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m dspark_json.replay",
         description="Replay recorded answers of a real vLLM server, with the hook around it. The hook is set up by "
-        "DSPARK_* variables as in vLLM. Example: DSPARK_SPOOL=/tmp/spool python -m dspark_json.replay --port 8000",
+        "DSPARK_* variables as in vLLM; the spool is /dev/shm/dspark_vllm_PORT unless DSPARK_SPOOL names another. It "
+        "answers from recordings whatever the prompt says: n is not obeyed, and a request with any JSON Schema gets "
+        'recorded answers of the two recorded schemas, "order" and "risk". '
+        "Example: DSPARK_SPOOL=/tmp/spool python -m dspark_json.replay --port 8000",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (0: the system chooses)")
@@ -37,6 +40,8 @@ def main() -> int:
 
             app = JsonOutputHook(app)
         serve(app, host=arguments.host, port=arguments.port, exit_with_stdin=arguments.exit_with_stdin)
+    except KeyboardInterrupt:  # uvicorn has ended in good order, and hands the signal on
+        return 130
     except DSparkJsonError as error:
         print(printable(str(error)), file=sys.stderr)  # noqa: T201
         return 2

@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dspark_json.errors import EndpointError, MissingPackageError
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 def serve(app: ASGIApplication, *, host: str = "127.0.0.1", port: int = 0, exit_with_stdin: bool = False) -> None:
     """Serve ``app`` until a signal comes; prints one JSON line ``{"address": "http://…"}`` once requests are taken.
 
-    ``port`` 0 lets the system choose. ``exit_with_stdin`` ends the server when its standard input does, so that it
-    never outlives the process that started it. Raises ``EndpointError`` where the port can't be had.
+    ``port`` 0 lets the system choose; ``app`` finds the real one where vLLM keeps it. ``exit_with_stdin`` ends the
+    server when its standard input does, so that it never outlives the process that started it. Raises
+    ``EndpointError`` where the port can't be had.
     """
     try:
         import uvicorn
@@ -46,11 +48,24 @@ def serve(app: ASGIApplication, *, host: str = "127.0.0.1", port: int = 0, exit_
             raise EndpointError(f"can't listen on {host}:{port} ({reason})", remedy="Choose another port.") from error
         address = f"http://{host}:{listener.getsockname()[1]}"
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        served = _with_port(app, listener.getsockname()[1])
         settings: dict[str, Any] = {"log_level": "warning", "access_log": False, "lifespan": "on"}
-        server = AnnouncingServer(uvicorn.Config(app, timeout_graceful_shutdown=2, **settings))
+        server = AnnouncingServer(uvicorn.Config(served, timeout_graceful_shutdown=2, **settings))
         if exit_with_stdin:
             threading.Thread(target=_exit_with_stdin, args=(server,), daemon=True).start()
         server.run(sockets=[listener])
+
+
+def _with_port(app: ASGIApplication, port: int) -> ASGIApplication:
+    """``app`` as it is called inside vLLM, whose arguments (``port``) are in ``scope["app"].state.args``."""
+    inner: Any = app  # uvicorn knows ASGI 2 too
+    like_vllm = SimpleNamespace(state=SimpleNamespace(args=SimpleNamespace(port=port)))
+
+    async def with_port(scope: Any, receive: Any, send: Any) -> None:
+        scope["app"] = like_vllm
+        await inner(scope, receive, send)
+
+    return with_port
 
 
 def _exit_with_stdin(server: Any) -> None:

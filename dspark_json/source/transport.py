@@ -67,13 +67,29 @@ def _opened(folder: str | None, spool_id: str | None) -> tuple[SpoolReader | Non
         return None, str(error)
 
 
-def no_key_error(address: str, reason: str) -> EndpointKeyError:
-    """The error for a server that can be read neither from its folder (for ``reason``) nor over HTTP without a key."""
+def no_key_error(
+    address: str,
+    reason: str,
+    *,
+    by_folder: str = 'give that folder as .load("/that/folder")',
+    key: str = "vllm_api_key",
+) -> EndpointKeyError:
+    """The error for a server that can be read neither from its folder (for ``reason``) nor over HTTP without a key.
+
+    ``by_folder`` says how a folder is read instead of a server, ``key`` what the hook's key is given with.
+    """
+    default = default_folder(address)
+    where = (
+        "A folder can be found without a key only on the server's machine"
+        if default is None
+        else f"Without a key only the server's default folder ({default}) can be found; if the server sets "
+        f"DSPARK_SPOOL, {by_folder}"
+    )
     return EndpointKeyError(
         f"the spool of {address} can't be opened as a folder ({reason.rstrip('.')}), and without a key it can't be "
         "read over HTTP",
-        remedy="Set vllm_api_key to the hook's key (DSPARK_API_KEY of the server), or run where the folder can be "
-        "opened.",
+        remedy=f"{where}. Or give the hook's key with {key} (DSPARK_API_KEY of the server; if it has none, start the "
+        "server with DSPARK_API_KEY set).",
     )
 
 

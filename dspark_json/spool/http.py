@@ -33,6 +33,7 @@ from dspark_json.spool.http_answers import (
     server_identity,
     shown,
     spool_offsets,
+    transport_problem,
 )
 from dspark_json.spool.layout import INDEX_ENTRY, is_plausible_time
 
@@ -177,7 +178,7 @@ class HookClient:
             try:
                 return once()
             except (httpx.TransportError, _Cut) as error:
-                problem = shown(str(error) or type(error).__name__)
+                problem = transport_problem(error)
             except (httpx.InvalidURL, UnicodeError) as error:  # what the check of the option let pass
                 problem, tries = shown(error), 1
                 break

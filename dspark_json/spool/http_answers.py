@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["HttpAnswer", "ServerIdentity", "header_number", "number", "server_identity", "shown", "spool_offsets"]
+__all__ = [
+    "HttpAnswer",
+    "ServerIdentity",
+    "header_number",
+    "number",
+    "server_identity",
+    "shown",
+    "spool_offsets",
+    "transport_problem",
+]
 
 _HIGHEST: Final = 2**63 - 1
 _SHOWN: Final = 300  # characters of a server's text in an error
@@ -59,6 +68,12 @@ class HttpAnswer:
         """The members of the hook's error object, empty if the body is none."""
         error = (self.document or {}).get("error")
         return error if isinstance(error, dict) else {}
+
+
+def transport_problem(error: Exception) -> str:
+    """Why a question got no answer, for people."""
+    text = str(error) or type(error).__name__
+    return "the server speaks http, not https" if "WRONG_VERSION_NUMBER" in text else shown(text)
 
 
 def shown(value: object) -> str:

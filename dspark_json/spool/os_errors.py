@@ -49,6 +49,8 @@ def opening_failed(path: Path, error: OSError) -> SpoolError:
             f"{error.filename or path} may not be written by this user ({reason(error)})",
             remedy="Give the folder to the user of the server, or set DSPARK_SPOOL to a folder that can be written.",
         )
+    if isinstance(error, (FileNotFoundError, FileExistsError, NotADirectoryError)):
+        return SpoolWriteError(f"the folder {path} can't be created ({reason(error)})", remedy="Check DSPARK_SPOOL.")
     return writing_failed(path, error)
 
 

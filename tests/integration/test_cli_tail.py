@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from serving import elsewhere, free_port, hook, serving
 
 from dspark_json.replay import RunningServer
 from dspark_json.replay.recording import packaged_request
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -174,6 +176,62 @@ def test_followed_records_come_as_they_are_written_until_ctrl_c(tmp_path: Path) 
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 130
             assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_a_followed_server_that_goes_and_comes_back_is_told_once_each(tmp_path: Path, *, over_http: bool) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text(KEY + "\n")
+    port = free_port()
+
+    def started() -> contextlib.AbstractContextManager[str]:
+        app = hook(tmp_path / "spool", KEY)
+        return serving(elsewhere(app) if over_http else app, port)
+
+    def failing_request(address: str) -> None:
+        assert httpx.post(f"{address}/v1/chat/completions", json={"model": "tiny"}).status_code == 404
+
+    with started() as address:
+        failing_request(address)
+        process = subprocess.Popen(
+            [*COMMAND, address, "--follow", "--key-file", key_file],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert " 0000:0 404 " in process.stdout.readline()
+    try:
+        assert process.stderr.readline().endswith("; waiting for it\n")
+        with started() as address:
+            assert process.stderr.readline() == "dspark-json: the server answers again\n"
+            failing_request(address)
+            assert " 0000:1 404 " in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+            assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_without_a_key_it_says_how_a_folder_elsewhere_is_read(served: Served) -> None:
+    said = tail(served.address).stderr
+    assert "/dev/shm/dspark_vllm_" in said
+    assert "give that folder as the argument" in said
+    assert "start the server with DSPARK_API_KEY set" in said
+    assert "--key-file" in said
+    assert "vllm_api_key" not in said
+
+
+def test_a_server_without_a_key_is_said_to_need_one(served: Served, tmp_path: Path) -> None:
+    settings = {"DSPARK_SPOOL": str(tmp_path / "spool")}
+    with RunningServer(settings=settings, log=tmp_path / "server.log") as running:
+        said = tail(running.address, "--key-file", served.key_file).stderr
+    assert "the server has no key. Start the server with DSPARK_API_KEY set" in said
 
 
 def test_records_that_are_no_longer_kept_are_told_and_passed_over(served: Served, tmp_path: Path) -> None:

@@ -42,6 +42,24 @@ def test_two_names_of_one_option_are_refused() -> None:
         reader_values({"maxOffsetsPerTrigger": "5", "maxRecordsPerTrigger": "5"})
 
 
+def test_an_option_is_named_in_an_error_as_the_table_spells_it() -> None:
+    with pytest.raises(InvalidOptionError, match='not a value for "endpointTimeoutSec"'):
+        reader_values({"endpointtimeoutsec": "0"})
+    with pytest.raises(InvalidOptionError, match='not a value for "maxOffsetsPerTrigger"'):
+        reader_values({"maxoffsetspertrigger": "0"})
+    with pytest.raises(InvalidOptionError, match='"maxOffsetsPerTrigger" and "maxRecordsPerTrigger"'):
+        reader_values({"maxoffsetspertrigger": "5", "maxrecordspertrigger": "5"})
+
+
+def test_an_option_that_is_taken_with_no_value_says_what_to_do_instead() -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        reader_values({"timestampformat": "yyyy"})
+    assert str(caught.value) == (
+        'DSPARK_JSON_INVALID_OPTION: the option "timestampFormat" is not taken: created is a TIMESTAMP already, made '
+        "from Unix seconds. Leave it out, and give the column the form you want with date_format()."
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [

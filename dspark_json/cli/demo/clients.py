@@ -13,6 +13,7 @@ import orjson
 from dspark_json.errors import EndpointAnswerError, EndpointUnreachableError, InvalidOptionError
 from dspark_json.printable import printable
 from dspark_json.replay.recording import packaged_request
+from dspark_json.spool.http_answers import transport_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,18 +53,25 @@ def served_model(address: str) -> str:
         answer.raise_for_status()
         name = answer.json()["data"][0]["id"]
     except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+            raise EndpointAnswerError(
+                f"{address}/v1/models answers with status {status}",
+                remedy="Set VLLM_API_KEY to the key for asking the model.",
+            ) from error
         raise EndpointAnswerError(
-            f"{address}/v1/models answers with status {error.response.status_code}",
-            remedy="Name the model with --model (a server with an inference key wants it as VLLM_API_KEY).",
+            f"{address} is no OpenAI-type server: /v1/models answers with status {status}",
+            remedy="Check the address; for a server that does not list its models, name one with --model.",
         ) from error
     except httpx.HTTPError as error:
         raise EndpointUnreachableError(
-            f"{address} does not answer ({printable(str(error), _SHOWN)})",
+            f"{address} does not answer ({transport_problem(error)})",
             remedy="Check that the server runs and that the address is right.",
         ) from error
     except (ValueError, LookupError, TypeError) as error:
         raise EndpointAnswerError(
-            f"{address}/v1/models does not list a model", remedy="Is this a vLLM server? Name the model with --model."
+            f"{address} is no OpenAI-type server: /v1/models does not list a model",
+            remedy="Check the address; for a server that does not list its models, name one with --model.",
         ) from error
     return str(name)
 

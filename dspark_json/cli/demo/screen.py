@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dspark_json.cli.packages import command
 from dspark_json.printable import printable
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 _CONTENT_CHARACTERS: Final = 60
 _VALUE_CHARACTERS: Final = 12
-_WIDTH: Final = 120  # where there is no terminal to ask
+_WIDTH: Final = 160  # where there is no terminal to ask: both tables of typed answers fit side by side
+_WIDEST: Final = 1000
 _QUERY: Final = """\
   from delta import configure_spark_with_delta_pip
   from pyspark.sql import SparkSession
@@ -101,12 +104,15 @@ class Screen:
         if tables:
             both.add_row(*tables)
             self.say('choices[].parsed by schema: .option("responseSchema", …), "inline(choices)", "parsed.*"')
-            self._console.print(both)
+            unbounded = self._console.options.update(max_width=_WIDEST)
+            fits = Measurement.get(self._console, unbounded, both).maximum <= self._console.width
+            for shown in (both,) if fits else tables:
+                self._console.print(shown)
 
     def closing(self, verdict: Verdict, folder: DemoFolder) -> None:
         """Say where the table lies, how to query it, and the counts."""
         self.say(f"The table:   {folder.table}")
-        self.say(f"The records: {folder.spool}  (dspark-json tail {folder.spool})")
+        self.say(f"The records: {folder.spool}  ({command()} tail {folder.spool})")
         self.say("Query it in Python, where delta-spark is installed:")
         self.say(_QUERY.format(table=folder.table))
         self.say(("OK: " if verdict.agrees else "THE COUNTS DON'T AGREE: ") + verdict.sentence())

@@ -86,6 +86,32 @@ def test_a_wrong_argument_is_told_with_the_usage(words: tuple[str, ...]) -> None
     assert done.stderr.startswith("usage: dspark-json")
 
 
+@pytest.mark.parametrize("target", ["localhost:8000", "gpu7:8000/v1", "127.0.0.1:8000", "[::1]:8000", "localhost"])
+def test_an_address_without_http_is_asked_about(target: str, tmp_path: Path) -> None:
+    for command in ("tail", "schema"):
+        done = run(command, target)
+        assert done.returncode == 2
+        assert f"Did you mean http://{target}?" in done.stderr
+    assert "Did you mean" not in run("tail", tmp_path / "spool").stderr
+
+
+def test_a_key_file_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("two words\n")
+    for file, why in (("none", "No such file"), ("bad", "is not a key")):
+        done = run("tail", "http://127.0.0.1:1", "--key-file", tmp_path / file)
+        assert done.returncode == 2
+        assert f'--key-file "{tmp_path / file}"' in done.stderr
+        assert why in done.stderr
+        assert "vllm_api_key" not in done.stderr
+        assert "two words" not in done.stderr
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "dspark_json", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("dspark-json ")
+
+
 def test_without_java_the_demo_says_so_in_one_line(tmp_path: Path) -> None:
     done = run("demo", "--dir", tmp_path / "demo", env={"PATH": str(tmp_path), "JAVA_HOME": ""})
     assert done.returncode == 2

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dspark_json.cli.demo.clients import demo_requests, served_model
 from dspark_json.cli.demo.run import DemoRun
-from dspark_json.errors import InvalidOptionError
+from dspark_json.errors import EndpointAnswerError, InvalidOptionError
 from dspark_json.replay import RunningServer
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.writer import LaneWriter, WriterSettings
@@ -54,3 +57,16 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(monkeypatch: py
         with pytest.raises(InvalidOptionError) as caught:
             served_model("http://127.0.0.1:1")
         assert "nter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("body", ["<html>hello</html>", "{}", None])
+def test_a_plain_web_server_is_said_to_be_no_openai_type_one(tmp_path: Path, body: str | None) -> None:
+    if body is not None:
+        (tmp_path / "v1").mkdir()
+        (tmp_path / "v1" / "models").write_text(body)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(EndpointAnswerError, match="is no OpenAI-type server"):
+            served_model(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()

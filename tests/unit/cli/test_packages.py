@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from dspark_json.cli.packages import java_major, require_java
+from dspark_json.cli.packages import command, java_major, require_java
 from dspark_json.errors import MissingPackageError
 
 
@@ -29,3 +32,13 @@ def test_an_old_java_is_refused_by_its_number(tmp_path, monkeypatch: pytest.Monk
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingPackageError, match="is Java 8"):
         require_java()
+
+
+def test_the_command_is_named_as_it_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "dspark-json"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert command() == "dspark-json"
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert command() in {str(Path(sys.executable).parent / "dspark-json"), f"{sys.executable} -m dspark_json"}

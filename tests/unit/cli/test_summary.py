@@ -59,8 +59,11 @@ def test_tool_calls_show_as_calls() -> None:
 
 def test_errors_and_answers_cut_short_say_so() -> None:
     failed = {"_dspark": {"status": 400, "completed": False}, "error": {"message": "too long"}}
-    assert shown(failed).endswith(" 400 unfinished - - - tokens error: too long") or "error: too long" in shown(failed)
-    assert "unfinished" in shown(failed)
+    assert shown(failed).endswith(" 0000:12 400 - error: too long")
+    assert len(shown({**failed, "error": {"message": "x" * 10_000}})) < 400
+    cut = {"seq": 12, "lane": "0000", "status": 200, "completed": False}
+    assert " 200 unfinished tiny stop 60 tokens " in shown(answer(_dspark=cut))
+    assert "unfinished" in shown({"_dspark": cut})
 
 
 def test_what_came_from_outside_can_not_command_the_terminal() -> None:

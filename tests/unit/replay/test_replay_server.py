@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -19,7 +22,6 @@ from dspark_json.replay.recording import packaged_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 FAST = ("--no-hook", "--speed", "1000")
 
@@ -153,3 +155,32 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         with pytest.raises(EndpointUnreachableError, match=f"can't listen on 127.0.0.1:{port}"):
             RunningServer(arguments=("--no-hook", "--port", port), log=tmp_path / "log")
+
+
+def test_the_default_spool_is_named_by_the_port_as_vllms_is(tmp_path: Path) -> None:
+    with RunningServer(log=tmp_path / "log") as running:
+        port = running.address.rsplit(":", 1)[1]
+        folder = Path(f"/dev/shm/dspark_vllm_{port}")
+        try:
+            assert httpx.get(f"{running.address}/health/json-schema").json()["spool_id"]
+            assert (folder / "spool.json").exists()
+        finally:
+            running.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_ends_the_server_without_a_traceback(tmp_path: Path, signals: int) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dspark_json.replay", *FAST], stdout=subprocess.PIPE, stderr=stderr
+        )
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline().startswith(b'{"address"')
+        for _ in range(signals):
+            process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    assert "Traceback" not in log.read_text()
+    assert "KeyboardInterrupt" not in log.read_text()

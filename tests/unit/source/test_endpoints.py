@@ -125,6 +125,8 @@ def test_a_default_folder_of_another_spool_is_not_taken(folder: Path) -> None:
         with serving(hook(folder), port) as address, pytest.raises(EndpointKeyError, match="vllm_api_key") as caught:
             planner(address, key=None).initial()
         assert str(place) in str(caught.value)
+        assert '.load("/that/folder")' in caught.value.remedy
+        assert "start the server with DSPARK_API_KEY set" in caught.value.remedy
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from serving import App, Message, Receive, Send, free_port, hook, serving
+from serving import App, Message, Receive, Send, free_port, hook, model, serving
 from unit.source.spools import expire, write
 
 from dspark_json.errors import (
@@ -394,3 +394,12 @@ def test_a_silent_server_is_unreachable_in_time() -> None:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with HookClient(address, KEY, 0.2) as client, pytest.raises(EndpointUnreachableError, match="does not answer"):
             client.identity()
+
+
+def test_https_to_a_server_that_speaks_http_is_said_in_plain_words() -> None:
+    with (
+        serving(model) as address,
+        HookClient(address.replace("http:", "https:"), None, 5) as client,
+        pytest.raises(EndpointUnreachableError, match="the server speaks http, not https"),
+    ):
+        client.identity()

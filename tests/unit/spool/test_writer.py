@@ -24,7 +24,7 @@ from spool_support import (
     settings,
 )
 
-from dspark_json.errors import SpoolFormatError, SpoolPermissionError, SpoolWriteError
+from dspark_json.errors import SpoolError, SpoolFormatError, SpoolPermissionError, SpoolWriteError
 from dspark_json.spool.layout import HEADER_BYTES, INDEX_ENTRY, index_size, read_identity
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.writer import LaneWriter
@@ -379,3 +379,18 @@ def test_readers_see_an_append_over_several_segments_whole_segment_by_whole_segm
         chunk = SpoolReader(tmp_path).read("0000", 0, 50)
         assert 0 < len(chunk) < 50
         assert read_lines(tmp_path) == expected_lines(0, 50)
+
+
+@pytest.mark.parametrize("place", ["/proc/no-such-folder", "/proc/no-such-folder/spool", "/etc/hostname/spool"])
+def test_a_folder_that_can_not_be_made_is_said_to_be_one(place: str) -> None:
+    with pytest.raises(SpoolError, match=r"can't be created|may not be written") as caught:
+        LaneWriter.open(Path(place))
+    assert "DSPARK_SPOOL" in caught.value.remedy
+    assert "was removed" not in str(caught.value)
+
+
+def test_a_file_in_the_place_of_the_folder_is_said_to_keep_it_from_being_made(tmp_path: Path) -> None:
+    (tmp_path / "spool").touch()
+    with pytest.raises(SpoolWriteError, match="can't be created") as caught:
+        LaneWriter.open(tmp_path / "spool")
+    assert caught.value.remedy == "Check DSPARK_SPOOL."

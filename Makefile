@@ -9,9 +9,12 @@ READY := $(VENV)/.ready
 # What tools would otherwise leave in the source tree.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BUILD)/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(BUILD)/hypothesis
+export CARGO_TARGET_DIR := $(CURDIR)/$(BUILD)/native
+NATIVE := $(shell find native -name '*.rs' -o -name 'Cargo.*')
+SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench soak docs clean java
+.PHONY: help demo test lint format bench soak fuzz docs clean java rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
@@ -21,12 +24,15 @@ demo: java $(READY) ## Show the whole path: requests, records, rows in a Delta t
 	@$(BIN)/dspark-json demo
 
 test: java $(READY) ## Run all tests (Java 17)
+	@cargo test --quiet --locked --manifest-path native/Cargo.toml -p dspark-json-core
 	@$(BIN)/pytest
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@cargo fmt --all --check --manifest-path native/Cargo.toml
+	@cargo clippy --quiet --locked --manifest-path native/Cargo.toml --all-targets -- -D warnings
 
 format: $(READY) ## Put the code into its format
 	@$(BIN)/ruff format
@@ -37,6 +43,9 @@ bench: $(READY) ## Measure what the hook costs
 
 soak: $(READY) ## Watch the memory of a server with the hook over 100,000 answers
 	@$(BIN)/dspark-json bench capture --memory 100000
+
+fuzz: $(READY) ## Compare both engines on random records for SECONDS (60)
+	@DSPARK_FUZZ_SECONDS=$(SECONDS) $(BIN)/pytest --timeout=0 -s tests/unit/engine/test_native_fuzz.py
 
 docs: $(READY) ## Write docs/options.md and docs/errors.md from their tables
 	@$(BIN)/python scripts/make_docs.py
@@ -53,7 +62,10 @@ java:
 	  echo "make: $$java is Java $$found, 17 or newer is needed: install a JDK 17 or set JAVA_HOME" >&2; exit 1; \
 	fi
 
-$(READY): pyproject.toml
+rust:
+	@cargo --version > /dev/null 2>&1 || { echo "make: Rust is missing: install the stable toolchain (rustup.rs)" >&2; exit 1; }
+
+$(READY): pyproject.toml $(NATIVE) | rust
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is $$("$(PYTHON)" -V 2>&1 | head -n 1): say make PYTHON=python3.12 or the like" >&2; exit 1; }
 	@mkdir -p $(BUILD)
@@ -61,5 +73,5 @@ $(READY): pyproject.toml
 	  echo "make: $(PYTHON) can't make a virtual environment (Debian, Ubuntu: apt install python3-venv); see $(BUILD)/venv.log" >&2; exit 1; }
 	@echo "Installing into $(VENV) (the first time this takes some minutes) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' > $(BUILD)/pip.log 2>&1 || { \
-	  echo "make: the packages could not be installed (no network?): $$(grep -m 1 '^ERROR' $(BUILD)/pip.log); see $(BUILD)/pip.log" >&2; exit 1; }
+	  echo "make: the packages could not be installed (no network, or no Rust?): $$(grep -m 1 -i '^ *error' $(BUILD)/pip.log); see $(BUILD)/pip.log" >&2; exit 1; }
 	@touch $(READY)

@@ -33,6 +33,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      ├── SchemaChangedError             DSPARK_JSON_SCHEMA_CHANGED
      ├── MalformedRecordError           DSPARK_JSON_MALFORMED_RECORD
      ├── EngineUnavailableError         DSPARK_JSON_ENGINE_UNAVAILABLE
+     ├── EngineFailedError              DSPARK_JSON_ENGINE_FAILED
      └── MissingPackageError            DSPARK_JSON_MISSING_PACKAGE
 """
 
@@ -236,6 +237,12 @@ class EngineUnavailableError(DSparkJsonError):
     """The parse engine that was required can't run here."""
 
     code = "DSPARK_JSON_ENGINE_UNAVAILABLE"
+
+
+class EngineFailedError(DSparkJsonError):
+    """The parse engine failed at a record; the message names it."""
+
+    code = "DSPARK_JSON_ENGINE_FAILED"
 
 
 class MissingPackageError(DSparkJsonError):

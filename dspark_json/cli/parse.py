@@ -21,7 +21,8 @@ DESCRIPTION: Final = (
     "  rescued  what found no column or has another type, by its path inside parsed; null if there is nothing\n"
     "FILE holds records as a spool keeps them (a segment, or what `dspark-json tail --json` prints) or responses of\n"
     'the API, one a line: each choice gives a line that begins with "seq" and "index". With --content it holds\n'
-    'contents, one a line, as JSON strings or null. A line that can\'t be read gives one with an "error", no more.'
+    'contents, one a line, as JSON strings or null. "error" says why there is nothing to parse: the server\'s message\n'
+    "where the request failed (parsed and status are null then), or that the line can't be read."
 )
 EXAMPLES: Final = """\
 examples:
@@ -32,7 +33,7 @@ examples:
 The exit status is 0 whatever the answers hold, 2 if the file or the schema can't be read.
 """
 
-_ENGINES: Final = ("reference",)
+_ENGINES: Final = ("native", "reference")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +85,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _engine(name: str) -> Engine:
+    from dspark_json.engine.native import NativeEngine
     from dspark_json.engine.reference import ReferenceEngine
 
     if name not in _ENGINES:
         raise EngineUnavailableError(f'there is no engine "{name}"', remedy=f"Engines are: {', '.join(_ENGINES)}.")
-    return ReferenceEngine()
+    return NativeEngine() if name == "native" else ReferenceEngine()

@@ -24,19 +24,20 @@ _announced: set[str] = set()
 def choose_engine(parse_mode: str) -> Engine:
     """The engine for ``parse_mode`` (``auto``, ``cpu`` or ``gpu-accelerated``), said once a process with the reason.
 
-    ``EngineUnavailableError`` where a GPU is required: there is no silent fallback (DESIGN §7).
+    ``EngineUnavailableError`` where a GPU is required, or where this installation has no native module: there is no
+    silent fallback (DESIGN §7).
     """
-    from dspark_json.engine.reference import ReferenceEngine
+    from dspark_json.engine.native import NativeEngine
 
     if parse_mode == "gpu-accelerated":
         raise EngineUnavailableError(
             "parse_mode is gpu-accelerated and no GPU engine is part of this version",
             remedy='Set parse_mode to "auto" or "cpu".',
         )
-    engine = ReferenceEngine()
+    engine = NativeEngine()
     if parse_mode not in _announced:
         _announced.add(parse_mode)
-        _log.info("engine %s parses (parse_mode %s): it is the only one in this version", engine.name, parse_mode)
+        _log.info("engine %s parses (parse_mode %s): it is the one for the CPU", engine.name, parse_mode)
     return engine
 
 

@@ -1,0 +1,60 @@
+# The parse engine in Rust; dspark_json.engine.native is its only user.
+
+from collections.abc import Sequence
+from typing import Protocol, final
+
+from typing_extensions import Buffer
+
+class _ArrowSchema(Protocol):
+    def __arrow_c_schema__(self) -> object: ...
+
+# A malformed record in mode FAILFAST: its number, and the status of a content or None.
+class MalformedError(Exception): ...
+
+# The engine failed at a record: its number, and why.
+class EngineError(Exception): ...
+
+# Rows, to be taken over once.
+@final
+class Batch:
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+# Counts of one batch.
+@final
+class Stats:
+    records: int
+    bytes: int
+    corrupt: int
+    mismatches: int
+    invalid: int
+    truncated: int
+    dropped: int
+    filtered: int
+
+# What to make of records; threads may share it.
+@final
+class Plan:
+    def __new__(
+        cls,
+        declared: _ArrowSchema,
+        columns: _ArrowSchema,
+        *,
+        typed_content: bool,
+        typed_arguments: bool,
+        tools: Sequence[str] | None,
+        answers_of: str | None,
+        strict: bool,
+        mode: str,
+        corrupt_column: str,
+        rescued_column: str,
+        rescue_unknown: bool,
+    ) -> Plan: ...
+    def parse(
+        self,
+        buffer: Buffer,
+        ends: Sequence[int],
+        appended_at: Sequence[int],
+        first_seq: int,
+        spool_id: str,
+        lane: str,
+    ) -> tuple[Batch, Stats]: ...

@@ -1,0 +1,34 @@
+//! Answers of a language model server, as lines of JSON, to Arrow columns.
+//!
+//! A [`Plan`] is compiled once a query, of the declared rows and the columns wanted of them; [`parse`] makes a batch of
+//! rows from a batch of lines by it. Every record gives its row whatever it holds, unless filters or the mode say
+//! otherwise, and one record never touches another.
+
+#![deny(unsafe_code)]
+
+mod batch;
+mod columns;
+mod content;
+mod document;
+mod error;
+mod exact;
+mod numbers;
+mod plan;
+mod reader;
+mod request;
+mod rescue;
+mod scan;
+mod shape;
+mod steps;
+mod taps;
+mod texts;
+mod walk;
+
+#[cfg(test)]
+mod linear;
+#[cfg(test)]
+mod testing;
+
+pub use batch::{Records, Stats, parse};
+pub use error::{BatchError, PlanError};
+pub use plan::{Mode, Options, Plan};

@@ -21,7 +21,16 @@ from urllib.parse import SplitResult, urlsplit
 from dspark_json.errors import InvalidOptionError, UnknownOptionError
 from dspark_json.printable import printable
 
-__all__ = ["HOOK_OPTIONS", "READER_OPTIONS", "Option", "Scope", "hook_values", "options_table", "reader_values"]
+__all__ = [
+    "HOOK_OPTIONS",
+    "READER_OPTIONS",
+    "Option",
+    "Scope",
+    "hook_values",
+    "is_key",
+    "options_table",
+    "reader_values",
+]
 
 Value = str | int | float | bool | tuple[str, ...] | None
 
@@ -532,6 +541,11 @@ _SPARK_KEYS: Final[frozenset[str]] = frozenset(
     {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider"}
 )
 _SPARK_PREFIX: Final = "option."
+
+
+def is_key(text: str) -> bool:
+    """Whether ``text`` can be the hook's key: visible ASCII without blanks, which any HTTP header can carry."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
 def reader_values(given: Mapping[str, str]) -> dict[str, Value]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from dspark_json.errors import InvalidOptionError
-from dspark_json.options import hook_values
+from dspark_json.options import hook_values, is_key
 from dspark_json.spool.writer import WriterSettings
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _key(text: str | None) -> str | None:
     if text is None:
         return None
     key = text.strip()
-    if not key.isascii() or not key.isprintable() or " " in key:
+    if not is_key(key):
         raise InvalidOptionError(
             "DSPARK_API_KEY is not a key: allowed are visible ASCII characters, without blanks (its value is not "
             "shown)",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.errors import EndpointKeyError, InvalidOptionError, SpoolNotFoundError
+from dspark_json.options import is_key
 from dspark_json.source.settings import reader_settings
 from dspark_json.source.transport import default_folder, no_key_error, open_folder
 from dspark_json.spool.http import KEY_REMEDY, HookClient, HttpSpool
@@ -91,7 +92,7 @@ def _key(file: Path) -> str:
         raise InvalidOptionError(
             f'--key-file "{file}" can\'t be read: {why}', remedy="Give a file whose first line is the hook's key."
         ) from None
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
+    if not is_key(key):
         raise InvalidOptionError(
             f'the first line of --key-file "{file}" is not a key: allowed are visible ASCII characters, without blanks '
             "(its value is not shown)"

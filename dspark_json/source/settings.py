@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from dspark_json.errors import InvalidOptionError, MissingOptionError
-from dspark_json.options import reader_values
+from dspark_json.options import is_key, reader_values
 from dspark_json.source.admission import ReadLimits
 from dspark_json.source.type_settings import TypeSettings, type_settings
 
@@ -115,7 +115,7 @@ def _key(values: Mapping[str, object], environment: Mapping[str, str]) -> str | 
     if key is None:
         return None
     text = str(key).strip()
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
+    if not is_key(text):
         raise InvalidOptionError(
             f"{source} is not a key: allowed are visible ASCII characters, without blanks (its value is not shown)"
         )

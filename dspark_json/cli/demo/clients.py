@@ -11,6 +11,7 @@ import httpx
 import orjson
 
 from dspark_json.errors import EndpointAnswerError, EndpointUnreachableError, InvalidOptionError
+from dspark_json.options import is_key
 from dspark_json.printable import printable
 from dspark_json.replay.recording import packaged_request
 from dspark_json.spool.http_answers import transport_problem
@@ -126,7 +127,7 @@ async def _streamed(answer: httpx.Response) -> Receipt:
 
 def _headers() -> dict[str, str]:
     key = os.environ.get("VLLM_API_KEY")
-    if key and not (key.isascii() and key.isprintable() and " " not in key):
+    if key and not is_key(key):
         raise InvalidOptionError(
             "VLLM_API_KEY is not a key: allowed are visible ASCII characters, without blanks (its value is not shown)"
         )

@@ -38,8 +38,9 @@ format: $(READY) ## Put the code into its format
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-bench: $(READY) ## Measure what the hook costs
+bench: $(READY) ## Measure what the hook costs, then how fast answers are parsed
 	@$(BIN)/dspark-json bench capture
+	@$(BIN)/dspark-json bench parse
 
 soak: $(READY) ## Watch the memory of a server with the hook over 100,000 answers
 	@$(BIN)/dspark-json bench capture --memory 100000

@@ -7,13 +7,21 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from dspark_json.cli.bench import parse_command
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SUMMARY: Final = "measure what the hook costs"
+SUMMARY: Final = "measure what the hook costs and how fast answers are parsed"
 DESCRIPTION: Final = "Measure this product on this machine."
 _WIDTH: Final = 100  # where there is no terminal to ask
 EXAMPLES: Final = """\
+examples:
+  dspark-json bench capture
+  dspark-json bench parse --megabytes 64
+"""
+
+_CAPTURE_EXAMPLES: Final = """\
 examples:
   dspark-json bench capture
   dspark-json bench capture --seconds 5 --rounds 9 --json
@@ -35,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "capture",
         help="the hook",
         description=_CAPTURE_DESCRIPTION,
-        epilog=EXAMPLES,
+        epilog=_CAPTURE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     size = capture.add_mutually_exclusive_group()
@@ -53,6 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory", type=_positive, metavar="N", help="instead, watch the server's memory over N answers"
     )
     capture.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
+    parse = subjects.add_parser(
+        "parse",
+        help=parse_command.SUMMARY,
+        description=parse_command.DESCRIPTION,
+        epilog=parse_command.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parse_command.add_arguments(parse)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,7 +81,10 @@ def run(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         print(text, file=show, flush=True)
 
-    document = _memory(options, say) if options.memory else _capture(options, say)
+    if options.subject == "parse":
+        document = parse_command.document(options, say)
+    else:
+        document = _memory(options, say) if options.memory else _capture(options, say)
     if options.json:
         print(json.dumps(document, separators=(",", ":")))
     return 0

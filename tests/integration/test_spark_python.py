@@ -33,12 +33,16 @@ def test_a_python_without_our_requirements_is_named_with_the_remedy(tmp_path: Pa
             check=True,
         ).stdout.strip()
         (Path(site) / package).symlink_to(source)
+    # Without what the session of other tests has set for its own workers.
+    plain = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHONPATH"))
+    }
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYSPARK_PYTHON": str(bare)},
+        env={**plain, "PYSPARK_PYTHON": str(bare)},
     )
     assert ran.returncode != 0
     assert (

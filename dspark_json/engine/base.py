@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, get_args
 
 import pyarrow as pa
 
-from dspark_json.errors import InvalidOptionError
+from dspark_json.errors import InvalidOptionError, MalformedRecordError
 from dspark_json.schema.content_type import checked_content_type, content_type_in
 from dspark_json.schema.envelope import CORRUPT_COLUMN, RESCUED_COLUMN, row_schema
 from dspark_json.schema.profiles import with_profiles
@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
     from dspark_json.schema.profiles import Profile
 
-__all__ = ["ContentRepair", "Engine", "ParseMode", "ParsePlan", "ParseStats", "RecordSpans", "build_plan", "log_batch"]
+__all__ = [
+    "ContentRepair",
+    "Engine",
+    "ParseMode",
+    "ParsePlan",
+    "ParseStats",
+    "RecordSpans",
+    "build_plan",
+    "log_batch",
+    "malformed_record",
+    "place_of",
+]
 
 ParseMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 ContentRepair = Literal["auto", "strict"]
@@ -185,6 +196,20 @@ def _one_of(option: str, word: str, allowed: tuple[_Word, ...]) -> _Word:
     raise InvalidOptionError(
         f'"{word}" is not a value for "{option}": allowed are ' + ", ".join(f'"{one}"' for one in allowed),
         remedy=f'Did you mean "{close}"?',
+    )
+
+
+def place_of(spool_id: str, lane: str, seq: int) -> str:
+    """A record as errors name it."""
+    return f"record {seq} of lane {lane} of spool {spool_id}"
+
+
+def malformed_record(place: str, status: str | None) -> MalformedRecordError:
+    """The error of mode FAILFAST; ``status`` is the content's ``parse_status``, None for a line that is no object."""
+    what = "is no JSON object" if status is None else f"has a content whose parse_status is {status}"
+    return MalformedRecordError(
+        f"{place} {what}, and mode is FAILFAST",
+        remedy="Read with mode PERMISSIVE to see it, or DROPMALFORMED to go on without what can't be read.",
     )
 
 

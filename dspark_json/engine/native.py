@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch
-from dspark_json.errors import EngineFailedError, EngineUnavailableError, MalformedRecordError
+from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch, malformed_record, place_of
+from dspark_json.errors import EngineFailedError, EngineUnavailableError
 
 if TYPE_CHECKING:
     from dspark_json import _native
@@ -46,7 +46,8 @@ class NativeEngine:
                 spans.buffer, spans.ends, spans.appended_at, spans.first_seq, spans.spool_id, spans.lane
             )
         except self._native.MalformedError as error:
-            raise _malformed(spans, *error.args) from None
+            seq, status = error.args
+            raise malformed_record(place_of(spans.spool_id, spans.lane, seq), status) from None
         except self._native.EngineError as error:
             raise _failed(spans, *error.args) from None
         batch = pa.record_batch(made)
@@ -85,21 +86,9 @@ class NativeEngine:
         )
 
 
-def _place(spans: RecordSpans, seq: int) -> str:
-    return f"record {seq} of lane {spans.lane} of spool {spans.spool_id}"
-
-
-def _malformed(spans: RecordSpans, seq: int, status: str | None) -> MalformedRecordError:
-    what = "is no JSON object" if status is None else f"has a content whose parse_status is {status}"
-    return MalformedRecordError(
-        f"{_place(spans, seq)} {what}, and mode is FAILFAST",
-        remedy="Read with mode PERMISSIVE to see it, or DROPMALFORMED to go on without what can't be read.",
-    )
-
-
 def _failed(spans: RecordSpans, seq: int, why: str) -> EngineFailedError:
     return EngineFailedError(
-        f"the native engine failed at {_place(spans, seq)}: {why}",
+        f"the native engine failed at {place_of(spans.spool_id, spans.lane, seq)}: {why}",
         remedy="Please report it with the record. Smaller batches (maxBytesPerTrigger) may help where a column is too "
         "large.",
     )

@@ -23,12 +23,11 @@ from dspark_json.engine.answers import (
     is_complete,
     read_answers,
 )
-from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch
+from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch, malformed_record, place_of
 from dspark_json.engine.content import ContentReader, ParseStatus
 from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse, parse_prefix
 from dspark_json.engine.rescue import Rescue
 from dspark_json.engine.values import Shape, StructShape, read, read_struct, shape_of
-from dspark_json.errors import MalformedRecordError
 from dspark_json.schema.envelope import RECORD_COLUMN
 
 if TYPE_CHECKING:
@@ -200,11 +199,8 @@ def _fail_if_malformed(outcome: _Outcome) -> None:
     failed = [status for status in outcome.statuses if status in _FAILED]
     if not outcome.is_corrupt and not failed:
         return
-    what = "is no JSON object" if outcome.is_corrupt else f"has a content whose parse_status is {max(failed)}"
-    raise MalformedRecordError(
-        f"record {record['seq']} of lane {record['lane']} of spool {record['spool_id']} {what}, and mode is FAILFAST",
-        remedy="Read with mode PERMISSIVE to see it, or DROPMALFORMED to go on without what can't be read.",
-    )
+    place = place_of(record["spool_id"], record["lane"], record["seq"])
+    raise malformed_record(place, None if outcome.is_corrupt else f"{max(failed)}")
 
 
 def _batch(rows: list[Row], columns: pa.Schema) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
-"""Chunks of a streamed chat completion → the object that the same call gives without streaming.
+"""Chunks of a streamed chat or text completion → the object that the same call gives without streaming.
 
-Field order and null fields follow vLLM's ``ChatCompletionResponse``
-(vllm/entrypoints/openai/chat_completion/protocol.py).
+Field order and null fields follow vLLM's ``ChatCompletionResponse`` and ``CompletionResponse``
+(vllm/entrypoints/openai/chat_completion/protocol.py, .../completion/protocol.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,19 @@ _MESSAGE_ORDER: Final = (
     "reasoning",
     "reasoning_content",
 )
+_TEXT_CHOICE_ORDER: Final = (
+    "index",
+    "text",
+    "logprobs",
+    "finish_reason",
+    "stop_reason",
+    "token_ids",
+    "prompt_logprobs",
+    "prompt_token_ids",
+    "routed_experts",
+)
 _LAST_WINS: Final = frozenset({"usage", "metrics"})
+_REASONS: Final = frozenset({"finish_reason", "stop_reason"})
 # Never final in the first chunk: these are looked at in every chunk.
 _NEVER_SETTLED: Final = _LAST_WINS | {"error"}
 
@@ -56,7 +68,7 @@ class Assembly:
         self.fed = 0
         self._top: Json = {}
         self._settled: set[str] = {"choices"}
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _Choice | _TextChoice] = {}
 
     def feed(self, chunk: Json) -> None:
         """Add a chunk; ``ValueError`` if it does not have the shape of one."""
@@ -67,10 +79,10 @@ class Assembly:
                 index = choice.get("index", 0)
                 state = self._choices.get(index)
                 if state is None:
-                    state = self._choices[index] = _Choice()
+                    state = self._choices[index] = _new_choice(choice)
                 state.feed(choice)
         except (AttributeError, TypeError) as problem:
-            raise ValueError("its choices are not those of a chat completion chunk") from problem
+            raise ValueError("its choices are not those of a completion's chunk") from problem
         self.fed += 1
 
     def _feed_top(self, chunk: Json) -> None:
@@ -96,9 +108,7 @@ class Assembly:
         kind = top.get("object")
         if isinstance(kind, str):
             top["object"] = kind.removesuffix(".chunk")
-        top["choices"] = [
-            {"index": index, **self._choices[index].answer()} for index in sorted(self._choices, key=_by_number)
-        ]
+        top["choices"] = [self._choices[index].answer(index) for index in sorted(self._choices, key=_by_number)]
         return _in_order(top, _TOP_ORDER)
 
 
@@ -112,8 +122,13 @@ def _in_order(fields: Json, order: tuple[str, ...]) -> Json:
     return ordered
 
 
+def _new_choice(first: Json) -> _Choice | _TextChoice:
+    """The state for a choice whose first piece is ``first``: completions have ``text`` where chat has ``delta``."""
+    return _TextChoice() if "text" in first and "delta" not in first else _Choice()
+
+
 class _Choice:
-    """One choice of a streamed answer."""
+    """One choice of a streamed chat completion."""
 
     __slots__ = ("_call", "_fields", "_last_tool", "_logprobs", "_message", "_text", "_tools")
 
@@ -185,24 +200,12 @@ class _Choice:
         return tool
 
     def _feed_field(self, key: str, value: Any) -> None:
-        fields = self._fields
         if key == "logprobs" and isinstance(value, dict):
-            for name, items in value.items():
-                known = self._logprobs.get(name)
-                if isinstance(known, list) and isinstance(items, list):
-                    known.extend(items)
-                elif items is not None or name not in self._logprobs:
-                    self._logprobs[name] = list(items) if isinstance(items, list) else items
-        elif isinstance(value, list):
-            known = fields.get(key)
-            if isinstance(known, list):
-                known.extend(value)
-            else:
-                fields[key] = list(value)
+            _extend_logprobs(self._logprobs, value)
         else:
-            fields[key] = value
+            _feed_value(self._fields, key, value)
 
-    def answer(self) -> Json:
+    def answer(self, index: int) -> Json:
         message = dict(self._message)
         if self._call is not None:
             message["function_call"] = self._call.answer()
@@ -213,7 +216,61 @@ class _Choice:
         fields = dict(self._fields)
         if self._logprobs:
             fields["logprobs"] = self._logprobs
-        return {"message": _in_order(message, _MESSAGE_ORDER), **fields}
+        return {"index": index, "message": _in_order(message, _MESSAGE_ORDER), **fields}
+
+
+class _TextChoice:
+    """One choice of a streamed text completion: what has no meaning of its own and is a string grows like the text."""
+
+    __slots__ = ("_fields", "_logprobs", "_text")
+
+    def __init__(self) -> None:
+        self._text: dict[str, list[str]] = {"text": []}
+        self._fields: Json = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+        self._logprobs: dict[str, Any] = {}
+
+    def feed(self, choice: Json) -> None:
+        text, fields = self._text, self._fields
+        for key, value in choice.items():
+            if key in text and value.__class__ is str:
+                text[key].append(value)
+            elif value is None:
+                if key not in fields:
+                    fields[key] = None
+            elif key == "logprobs" and isinstance(value, dict):
+                _extend_logprobs(self._logprobs, value)
+            elif isinstance(value, str) and key not in _REASONS:
+                text[key] = [value]
+            elif key != "index":
+                _feed_value(fields, key, value)
+
+    def answer(self, index: int) -> Json:
+        fields = {"index": index, **self._fields, **{name: "".join(parts) for name, parts in self._text.items()}}
+        if self._logprobs:
+            fields["logprobs"] = self._logprobs
+        return _in_order(fields, _TEXT_CHOICE_ORDER)
+
+
+def _extend_logprobs(known: dict[str, Any], more: Json) -> None:
+    """Go on with the lists of logprobs, whatever they are called."""
+    for name, items in more.items():
+        list_so_far = known.get(name)
+        if isinstance(list_so_far, list) and isinstance(items, list):
+            list_so_far.extend(items)
+        elif items is not None or name not in known:
+            known[name] = list(items) if isinstance(items, list) else items
+
+
+def _feed_value(fields: Json, key: str, value: Any) -> None:
+    """Lists grow; of other values the last one counts."""
+    if isinstance(value, list):
+        known = fields.get(key)
+        if isinstance(known, list):
+            known.extend(value)
+        else:
+            fields[key] = list(value)
+    else:
+        fields[key] = value
 
 
 class _FunctionCall:

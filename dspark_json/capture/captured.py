@@ -24,10 +24,11 @@ class Captured:
     ``body`` holds at most the first message where ``missing`` (an error code) tells why the answer was not kept.
     ``size`` is the number of bytes the answer had. ``status`` is None while no response began. ``ended``: the client
     has the whole answer. ``raised`` is the class name of an exception that the application ended with. Times:
-    ``received_at`` in µs since the epoch, the others in milliseconds since then.
+    ``received_at`` in µs since the epoch, the others in milliseconds since then. ``asks_for_echo``: a request that was
+    not kept has a member ``echo``. ``path`` is None where nobody knows it, ``request_id`` an id that no header tells.
     """
 
-    path: str
+    path: str | None
     request_headers: Sequence[tuple[bytes, bytes]]
     request: list[bytes] | None
     request_size: int
@@ -41,6 +42,8 @@ class Captured:
     duration_ms: float
     ended: bool
     raised: str | None
+    asks_for_echo: bool = False
+    request_id: str | None = None
 
 
 def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:

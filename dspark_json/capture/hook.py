@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import dspark_json
 from dspark_json.capture.appender import CLOSE_SECONDS, Appender
 from dspark_json.capture.control import ControlRoutes
+from dspark_json.capture.endpoints import COVERED
 from dspark_json.capture.exchange import Desk, make_exchange
 from dspark_json.capture.notices import LOGGER, make_visible
 from dspark_json.capture.settings import HookSettings
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Scope = MutableMapping[str, Any]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-COVERED: Final = frozenset({"/v1/chat/completions"})
 # A key of the scope that says that a hook further out takes care of it.
 _TAKEN: Final = "dspark_json.hook"
 _OPEN_SECONDS: Final = 5.0

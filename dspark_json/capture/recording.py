@@ -15,6 +15,8 @@ from dspark_json.capture.captured import (
     header,
     is_event_stream,
 )
+from dspark_json.capture.echo import cut_from_object
+from dspark_json.capture.endpoints import RESPONSES
 from dspark_json.capture.jsontext import BOM, dumps, loads_to_write
 from dspark_json.capture.redaction import (
     may_echo,
@@ -22,9 +24,14 @@ from dspark_json.capture.redaction import (
     redact_error,
     redact_error_member,
     redact_object,
+    redact_parsed,
+    redact_prompt,
     redact_text,
+    redact_unknown,
 )
 from dspark_json.capture.request import request_facts
+from dspark_json.capture.response_stream import read_response_stream
+from dspark_json.capture.responses import chat_choices, is_finished
 from dspark_json.capture.stream import StreamReader, read_stream
 from dspark_json.capture.utf8 import json_string, one_line
 from dspark_json.spool.record import Record
@@ -32,8 +39,10 @@ from dspark_json.spool.record import Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dspark_json.capture.echo import Echo
     from dspark_json.capture.pacing import Pacer
     from dspark_json.capture.registration import SchemaReference
+    from dspark_json.capture.response_stream import StreamedResponse
     from dspark_json.capture.settings import RequestCapture
     from dspark_json.schema.requested import RequestedSchemas
 
@@ -98,14 +107,18 @@ def make_recording(
     is_unregistered = mode == "none" or captured.status in _STRANGER_STATUS
     schema = None if is_unregistered else register_schemas(request.schemas, captured.received_at)
     streamed = is_event_stream(captured.headers)
+    echo = None if mode == "full" else request.echo
+    is_response = captured.path == RESPONSES
     if captured.missing is not None:
         answer = _without_body(captured, captured.missing, streamed=streamed, pacer=pacer)
+    elif streamed and is_response:
+        answer = _streamed_response(captured, mode, pacer)
     elif streamed:
-        answer = _streamed(captured, mode, pacer)
-    elif captured.size > PARSED_BYTES:
-        answer = _large(captured, mode, pacer)
+        answer = _streamed(captured, mode, echo, pacer)
+    elif captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
+        answer = _large(captured, mode, echo, pacer)
     else:
-        answer = _small(captured, mode, pacer)
+        answer = _small(captured, mode, echo, pacer)
     status = captured.status
     if captured.raised is not None:
         if status is None:  # whoever is around the hook answers with this
@@ -127,7 +140,8 @@ def make_recording(
     if status is None or status >= _ERROR_STATUS or answer.error is not None:
         answer.completed = False
     meta = {
-        "request_id": header(captured.request_headers, b"x-request-id")
+        "request_id": captured.request_id
+        or header(captured.request_headers, b"x-request-id")
         or header(captured.headers, b"x-request-id")
         or answer.id,
         "path": captured.path,
@@ -192,7 +206,7 @@ def is_completed(answer: dict[str, Any]) -> bool:
     return True
 
 
-def _small(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
     parts = captured.body
     text = parts[0] if len(parts) == 1 else b"".join(parts)
     try:
@@ -202,27 +216,48 @@ def _small(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
     pacer.tick()
     if not isinstance(parsed, dict):
         return _as_text(captured, text, mode, pacer)
-    text = text.removeprefix(BOM)
+    return _object(captured, text.removeprefix(BOM), parsed, mode, echo, pacer)
+
+
+def _object(
+    captured: Captured, text: bytes, parsed: dict[str, Any], mode: RequestCapture, echo: Echo | None, pacer: Pacer
+) -> _Answer:
+    """A JSON object, ``text`` with the value ``parsed``."""
     if mode != "full":
-        private = _redacted(text, captured.status, pacer)
-        if captured.status is None or captured.status < _ERROR_STATUS:
-            private = private if parsed.get("error") is None else redact_error_member(private, pacer)
+        private = _private(text, parsed, captured.status, echo, pacer)
         if private is not text:
             text, parsed = private, loads_to_write(private)
     members = _members(text)
+    if captured.path == RESPONSES:
+        choices = chat_choices(parsed)
+        if choices or "choices" in parsed or "output" in parsed:  # a body can't make its own
+            members = b"".join((b'"choices":', dumps(choices), b"," if members else b"", members))
+        is_whole = is_finished(parsed) and _response_error(parsed) is None
+    else:
+        is_whole = is_completed(parsed)
     if not members.isascii() or b"\n" in members or b"\r" in members:
         members = one_line((members,), pacer)
     return _Answer(
         members,
         id=_text_or_none(parsed.get("id")),
         model=_text_or_none(parsed.get("model")),
-        completed=is_completed(parsed),
+        completed=is_whole,
         disconnected=not captured.ended,
         error=_response_error(parsed),
     )
 
 
-def _large(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+def _private(text: bytes, parsed: dict[str, Any], status: int | None, echo: Echo | None, pacer: Pacer) -> bytes:
+    """The text of an object without what is of the request; ``parsed``, its value, may be changed."""
+    private = redact_parsed(text, parsed, pacer) if may_echo(text, pacer) else text
+    if status is not None and status >= _ERROR_STATUS:
+        private = redact_error(private, pacer)
+    elif parsed.get("error") is not None:
+        private = redact_error_member(private, pacer)
+    return private if echo is None else redact_prompt(private, echo, pacer)
+
+
+def _large(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
     """A body that is not parsed here: ``completed`` is null, and readers judge it by the same rule."""
     text = one_line(captured.body, pacer).removeprefix(BOM).strip(_BLANKS)
     if not (captured.ended and text.startswith(b"{") and text.endswith(b"}")):
@@ -230,7 +265,7 @@ def _large(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
     first_id = _FIRST_ID.match(text)
     if mode != "full":
         try:
-            text = _redacted(text, captured.status, pacer)
+            text = _redacted(text, captured.status, echo, pacer)
         except ValueError:
             return _as_text(captured, text, mode, pacer)
     return _Answer(
@@ -240,11 +275,13 @@ def _large(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
     )
 
 
-def _redacted(text: bytes, status: int | None, pacer: Pacer) -> bytes:
-    """A JSON object without what it echoes, or as an error quotes, of the request; ``ValueError`` if it is none."""
+def _redacted(text: bytes, status: int | None, echo: Echo | None, pacer: Pacer) -> bytes:
+    """The text of an object without what is of the request, found token by token; ``ValueError`` if it is none."""
     if may_echo(text, pacer):
         text = redact_text(text, pacer)
-    return redact_error(text, pacer) if status is not None and status >= _ERROR_STATUS else text
+    if status is not None and status >= _ERROR_STATUS:
+        text = redact_error(text, pacer)
+    return text if echo is None else redact_prompt(text, echo, pacer)
 
 
 def _as_text(captured: Captured, text: bytes, mode: RequestCapture, pacer: Pacer) -> _Answer:
@@ -260,12 +297,14 @@ def _as_text(captured: Captured, text: bytes, mode: RequestCapture, pacer: Pacer
     )
 
 
-def _streamed(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+def _streamed(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
     reader = read_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
     assembled = reader.assembly.answer()
     if mode != "full":
         redact_object(assembled)
-    error = _stream_error(reader, mode, pacer)
+    if echo is not None:
+        cut_from_object(assembled, echo)
+    error = _stream_error(reader.assembly.error, reader, mode, pacer)
     text = dumps(assembled)
     if mode != "full" and captured.status is not None and captured.status >= _ERROR_STATUS:
         text = redact_error(text, pacer)
@@ -281,14 +320,32 @@ def _streamed(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer
     return answer
 
 
+def _streamed_response(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+    read = read_response_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
+    answer = _object(captured, read.text, read.response, mode, None, pacer)
+    if read.unknown:
+        events = read.unknown if mode == "full" else [redact_unknown(event, pacer) for event in read.unknown]
+        member = b'"unknown_events":[' + one_line((b",".join(events),), pacer) + b"]"
+        answer.members = answer.members + b"," + member if answer.members else member
+    if answer.error is None:
+        answer.error = _stream_error(read.error, read, mode, pacer)
+    answer.completed = bool(answer.completed) and answer.error is None
+    answer.disconnected = not (captured.ended or read.done)
+    pacer.tick()
+    return answer
+
+
 def _without_body(captured: Captured, code: str, *, streamed: bool, pacer: Pacer) -> _Answer:
     answer = _Answer(
         disconnected=not captured.ended,
         error={"message": _MISSING_MESSAGES[code], "type": "capture", "code": code},
     )
     if streamed and captured.body:
-        first = read_stream(captured.body, cut_off=True, pacer=pacer).assembly.answer()
-        head = {key: first[key] for key in ("id", "object", "created", "model") if key in first}
+        if captured.path == RESPONSES:
+            first = read_response_stream(captured.body, cut_off=True, pacer=pacer).response
+        else:
+            first = read_stream(captured.body, cut_off=True, pacer=pacer).assembly.answer()
+        head = {key: first[key] for key in ("id", "object", "created", "created_at", "model") if key in first}
         answer.members = dumps(head)[1:-1]
         answer.id, answer.model = _text_or_none(head.get("id")), _text_or_none(head.get("model"))
     return answer
@@ -309,8 +366,11 @@ def _is_left(captured: Captured, text: bytes) -> bool:
     return not captured.ended or (captured.status == 200 and text.strip(_BLANKS) == b"null")
 
 
-def _stream_error(reader: StreamReader, mode: RequestCapture, pacer: Pacer) -> dict[str, str | None] | None:
-    error, message = reader.assembly.error, reader.bad_event
+def _stream_error(
+    error: Any, reader: StreamReader | StreamedResponse, mode: RequestCapture, pacer: Pacer
+) -> dict[str, str | None] | None:
+    """What went wrong in a stream: the first ``error`` in it, else the first event that could not be read."""
+    message = reader.bad_event
     if error is not None:
         return _error_summary(error if mode == "full" else loads_to_write(redact_error(dumps(error), pacer)))
     if message is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from dspark_json.capture.echo import cut_from_text
 from dspark_json.capture.jsontext import dumps, loads
 from dspark_json.capture.quoting import QUOTED, without_quotes
 from dspark_json.capture.scanner import value_spans
@@ -12,6 +13,7 @@ from dspark_json.capture.scanner import value_spans
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dspark_json.capture.echo import Echo
     from dspark_json.capture.pacing import Pacer
     from dspark_json.capture.scanner import Path
 
@@ -29,6 +31,10 @@ ECHOED: Final = frozenset(
 # In a choice and its message; a delta's fields are its message's.
 ECHOED_INSIDE: Final = frozenset({"prompt", "prompt_text", "prompt_token_ids", "prompt_logprobs"})
 _INSIDE: Final = frozenset({("choices", None), ("choices", None, "message"), ("choices", None, "delta")})
+# In an item of a response: a server without a store lets the client carry the conversation in it.
+ECHOED_IN_OUTPUT: Final = frozenset({"encrypted_content"})
+# Tools hold JSON Schemas, whose members may have any name.
+_LARGEST_FIRST: Final = ("tools", *sorted(ECHOED - {"tools"}))
 
 _SEARCH_BYTES: Final = 64 << 10
 _SEARCH_OVERLAP: Final = 64  # more than the longest name
@@ -38,12 +44,13 @@ def _any_of(names: frozenset[str]) -> bytes:
     return b"(?:" + b"|".join(name.encode() for name in sorted(names)) + b")"
 
 
+_ECHOED_ANYWHERE: Final = ECHOED | ECHOED_IN_OUTPUT | {"schema"}
 # A key and a value that is not null. Where the searched piece ends too early to tell, it counts as one.
-_ECHO: Final = re.compile(b'"' + _any_of(ECHOED | {"schema"}) + rb'"\s*(?::(?!\s*null\b)|\Z)')
+_ECHO: Final = re.compile(b'"' + _any_of(_ECHOED_ANYWHERE) + rb'"\s*(?::(?!\s*null\b)|\Z)')
 # Letters and underscores, of which the names consist, are never escaped, except by somebody who hides one.
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:5[fF]|6[1-9a-fA-F]|7[0-9aA])")
 # A key in a text that is no JSON: in quotes of any kind, themselves escaped or not.
-_ECHO_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(ECHOED | {"schema"}) + rb"\\*[\"'](?!\s*:\s*null\b)")
+_ECHO_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(_ECHOED_ANYWHERE) + rb"\\*[\"'](?!\s*:\s*null\b)")
 _QUOTE_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(QUOTED) + rb"\\*[\"']|\binput_value=")
 
 
@@ -62,6 +69,11 @@ def redact_object(answer: dict[str, Any]) -> None:
                 if isinstance(fields, dict):
                     for key in ECHOED_INSIDE & fields.keys():
                         fields[key] = None
+    output = answer.get("output")
+    for item in output if isinstance(output, list) else ():
+        if isinstance(item, dict):
+            for key in ECHOED_IN_OUTPUT & item.keys():
+                item[key] = None
 
 
 def may_echo(text: bytes, pacer: Pacer) -> bool:
@@ -83,6 +95,61 @@ def redact_text(text: bytes, pacer: Pacer) -> bytes:
     Every occurrence of a key counts. ``ValueError`` if the text is no JSON.
     """
     return _replaced(text, ((start, end, b"null") for start, end, _ in value_spans(text, _is_echoed, pacer)))
+
+
+def redact_parsed(text: bytes, answer: dict[str, Any], pacer: Pacer) -> bytes:
+    """Like ``redact_text`` for a text whose value is ``answer``, which is changed in place as by ``redact_object``.
+
+    The text is gone through token by token only where an echoed value can't be found by what it is: with its key once
+    in the text, and written without blanks, as servers do.
+    """
+    if _ESCAPED_LETTER.search(text) is None:
+        for key, value in _echoed_values(answer):
+            text = _without_value(text, key, value)
+    redact_object(answer)
+    return redact_text(text, pacer) if may_echo(text, pacer) else text
+
+
+def _echoed_values(answer: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The echoed values of a response, those first that may hold the keys of others."""
+    text = answer.get("text")
+    text_format = text.get("format") if isinstance(text, dict) else None
+    if isinstance(text_format, dict) and text_format.get("schema") is not None:
+        yield "schema", text_format["schema"]
+    for key in _LARGEST_FIRST:
+        if answer.get(key) is not None:
+            yield key, answer[key]
+
+
+def _without_value(text: bytes, key: str, value: Any) -> bytes:
+    """The text with null for the value of the one member of this name; as it is where that can't be told at once."""
+    name = b'"' + key.encode() + b'"'
+    start = text.find(name)
+    if start < 0 or text.find(name, start + 1) >= 0:  # inside a string its quotes would be escaped
+        return text
+    start += len(name)
+    try:
+        member = b":" + dumps(value)
+    except RecursionError:
+        return text
+    end = start + len(member)
+    if not text.startswith(member, start) or text[end : end + 1] not in (b",", b"}"):
+        return text
+    return text[:start] + b":null" + text[end:]
+
+
+def redact_prompt(text: bytes, echo: Echo, pacer: Pacer) -> bytes:
+    """The JSON text of an answer without the prompt that its texts begin with; ``ValueError`` if it is no JSON."""
+    return _replaced(text, cut_from_text(text, echo, pacer))
+
+
+def redact_unknown(text: bytes, pacer: Pacer) -> bytes:
+    """The JSON text of something that this version does not know, without what may be of the request, at any depth."""
+    if not may_quote(text, pacer, of_error=True):
+        return text
+    text = redact_error(text, pacer)
+    spans = value_spans(text, lambda _, key: key in _ECHOED_ANYWHERE, pacer)
+    return _replaced(text, ((start, end, b"null") for start, end, _ in spans))
 
 
 def redact_error(text: bytes, pacer: Pacer) -> bytes:
@@ -113,6 +180,8 @@ def _is_echoed(path: Path, key: str) -> bool:
         return key in ECHOED
     if path in _INSIDE:
         return key in ECHOED_INSIDE
+    if path == ("output", None):
+        return key in ECHOED_IN_OUTPUT
     return path == ("text", "format") and key == "schema"
 
 

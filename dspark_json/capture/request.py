@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.capture.captured import PARSED_BYTES
+from dspark_json.capture.echo import Echo, requested_echo
+from dspark_json.capture.endpoints import COMPLETIONS
 from dspark_json.capture.jsontext import dumps, loads
 from dspark_json.capture.utf8 import json_string
 from dspark_json.schema.requested import RequestedSchemas, requested_schemas
@@ -22,7 +24,11 @@ SAMPLING_SETTINGS: Final = (
     "min_p",
     "max_tokens",
     "max_completion_tokens",
+    "max_output_tokens",
+    "min_tokens",
     "n",
+    "best_of",
+    "echo",
     "seed",
     "stop",
     "presence_penalty",
@@ -33,12 +39,21 @@ SAMPLING_SETTINGS: Final = (
     "response_format",
     "structured_outputs",
     "guided_json",
+    "text",
     "tool_choice",
     "parallel_tool_calls",
+    "max_tool_calls",
+    "reasoning",
     "reasoning_effort",
+    "include_reasoning",
     "stream_options",
     "ignore_eos",
     "priority",
+    "service_tier",
+    "truncation",
+    "background",
+    "store",
+    "previous_response_id",
 )
 
 # A record may be nested 128 levels deep (DESIGN §6), three of them are around a setting.
@@ -49,13 +64,15 @@ _DEEPEST_SETTING: Final = 100
 class RequestFacts:
     """A request as far as the record needs it.
 
-    ``kept`` is JSON text for ``_dspark.request``. ``stream`` is None where the request could not be read.
+    ``kept`` is JSON text for ``_dspark.request``. ``stream`` is None where the request could not be read. ``echo`` is
+    what the answer's texts may begin with, None where nothing is echoed.
     """
 
     model: str | None
     stream: bool | None
     kept: bytes
     schemas: RequestedSchemas
+    echo: Echo | None = None
 
 
 def request_facts(captured: Captured, mode: RequestCapture, pacer: Pacer) -> RequestFacts:
@@ -70,16 +87,28 @@ def request_facts(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Req
         document = parsed if isinstance(parsed, dict) else None
     kept = b"null"
     if mode != "none" and document is not None:
-        kept = _settings_text({key: document[key] for key in SAMPLING_SETTINGS if key in document})
+        kept = _settings_text(_settings(document))
     if mode == "full" and parts is not None:
         members = kept[1:-1] if document is not None else b""
         kept = b"{" + members + (b"," if members else b"") + b'"body":' + json_string(parts, pacer) + b"}"
     if document is None:
-        return RequestFacts(None, None, kept, RequestedSchemas())
+        echo = Echo(in_logprobs=captured.path == COMPLETIONS) if captured.asks_for_echo else None
+        return RequestFacts(None, None, kept, RequestedSchemas(), echo)
     model = document.get("model")
     return RequestFacts(
-        model if isinstance(model, str) else None, bool(document.get("stream")), kept, requested_schemas(document)
+        model if isinstance(model, str) else None,
+        bool(document.get("stream")),
+        kept,
+        requested_schemas(document),
+        requested_echo(captured.path, document),
     )
+
+
+def _settings(document: dict[str, Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = {key: document[key] for key in SAMPLING_SETTINGS if key in document}
+    if not isinstance(settings.get("text"), dict):  # the format of a response; elsewhere it may be anybody's text
+        settings.pop("text", None)
+    return settings
 
 
 def _settings_text(settings: dict[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import orjson
 
@@ -26,7 +26,16 @@ _MARK: Final = (1 << 62) + secrets.randbits(62)
 _BETWEEN_EVENTS: Final = b"},%d,{" % _MARK
 
 
-class StreamReader:
+class Assembling(Protocol):
+    """What takes the events of a stream: ``ValueError`` for one that does not have the shape of an event."""
+
+    def feed(self, event: dict[str, Any], /) -> None: ...
+
+
+A = TypeVar("A", bound=Assembling)
+
+
+class EventReader(Generic[A]):
     """Feeds an assembly from a stream's bytes.
 
     The result depends on the bytes alone, not on how they were cut. Events after ``[DONE]`` are not looked at.
@@ -37,8 +46,8 @@ class StreamReader:
 
     __slots__ = ("_pending", "_splitter", "_started", "assembly", "bad_event", "bad_event_size", "done")
 
-    def __init__(self) -> None:
-        self.assembly = Assembly()
+    def __init__(self, assembly: A) -> None:
+        self.assembly = assembly
         self.bad_event: str | None = None
         self.bad_event_size = 0
         self.done = False
@@ -128,13 +137,28 @@ class StreamReader:
             self.bad_event_size = len(event)
 
 
+class StreamReader(EventReader[Assembly]):
+    """Reads a stream of chunks, as chat and completions have them."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Assembly())
+
+
+def reading(reader: EventReader[Any], chunks: Iterable[bytes], *, cut_off: bool) -> Iterator[None]:
+    """Read a whole stream from its messages' bodies; stops after each slice of work."""
+    for piece in _slices(chunks):
+        reader.feed(piece)
+        yield
+    reader.finish(cut_off=cut_off)
+
+
 def read_stream(chunks: Iterable[bytes], *, cut_off: bool, pacer: Pacer) -> StreamReader:
     """Read a whole stream from its messages' bodies, in slices."""
     reader = StreamReader()
-    for piece in _slices(chunks):
-        reader.feed(piece)
+    for _ in reading(reader, chunks, cut_off=cut_off):
         pacer.tick()
-    reader.finish(cut_off=cut_off)
     return reader
 
 

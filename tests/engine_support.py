@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dspark_json.engine import ParsePlan, ParseStats, build_plan
+from dspark_json.engine.native import NativeEngine
 from dspark_json.engine.reference import ReferenceEngine
 
 if TYPE_CHECKING:
@@ -69,3 +70,13 @@ def row(one: bytes, plan: ParsePlan | None = None) -> Any:
 
 def choice(one: bytes, plan: ParsePlan | None = None) -> Any:
     return row(one, plan)["choices"][0]
+
+
+def rows_of_both_engines(lines: Sequence[bytes], plan: ParsePlan | None = None) -> list[Any]:
+    """The rows that the reference and the native engine make alike."""
+    plan = plan or build_plan()
+    expected, _ = ReferenceEngine().parse(spans(lines), plan)
+    made, _ = NativeEngine().parse(spans(lines), plan)
+    assert made.equals(expected)
+    found: list[Any] = made.to_pylist(maps_as_pydicts="strict")
+    return found

@@ -16,8 +16,9 @@ from dspark_json.capture.captured import (
     header,
     is_event_stream,
 )
+from dspark_json.capture.endpoints import RESPONSES
 from dspark_json.capture.notices import Notice
-from dspark_json.capture.sse import DoneDetector
+from dspark_json.capture.sse import DoneDetector, LastEventDetector
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
 
 MARK: Final = (b"x-dspark", b"json")
+_ECHO: Final = b'"echo"'  # inside a string its quotes would be escaped
 _MESSAGE_OVERHEAD: Final = 48  # what a bytes object costs beside its bytes
 _FIRST_BODY_KEPT: Final = 64 << 10
 # ASGI extensions by which the server sends the body from a file itself.
@@ -59,6 +61,7 @@ class Exchange:
     """
 
     __slots__ = (
+        "_asks_for_echo",
         "_began",
         "_body",
         "_desk",
@@ -74,6 +77,7 @@ class Exchange:
         "_request_headers",
         "_request_open",
         "_request_size",
+        "_request_tail",
         "_server_receive",
         "_server_send",
         "_size",
@@ -93,6 +97,8 @@ class Exchange:
         self._began = time.perf_counter()
         self._request: list[bytes] | None = []
         self._request_size = 0
+        self._request_tail = b""
+        self._asks_for_echo = False
         self._request_open = True
         self._status: int | None = None
         self._headers: Sequence[tuple[bytes, bytes]] = ()
@@ -147,15 +153,23 @@ class Exchange:
             return
         body = message.get("body") or b""
         self._request_size += len(body)
-        if self._request is not None and body:
+        if self._request is None:
+            self._search_echo(body)
+        elif body:
             if self._request_size > self._desk.max_request or self._desk.held + len(body) > self._desk.max_held:
                 self._hold(-sum(map(len, self._request)))
+                self._search_echo(b"".join([*self._request, body]))
                 self._request = None
             else:
                 self._request.append(bytes(body))
                 self._hold(len(body))
         if not message.get("more_body", False):
             self._request_open = False
+
+    def _search_echo(self, piece: bytes) -> None:
+        """Look in a request that is not kept for what makes the answer begin with the prompt."""
+        self._asks_for_echo = self._asks_for_echo or _ECHO in self._request_tail + piece
+        self._request_tail = piece[-len(_ECHO) :]
 
     def _observe_start(self, message: Message) -> Message:
         """The start message with our header; the application's own object stays as it is."""
@@ -224,6 +238,7 @@ class Exchange:
             round((time.perf_counter() - self._began) * 1000, 3),
             self._ended,
             raised,
+            self._asks_for_echo,
         )
         weight, self._held = self._held, 0
         self._desk.held -= weight
@@ -241,7 +256,7 @@ class HeldExchange(Exchange):
         self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
     ) -> None:
         super().__init__(desk, path, request_headers, receive, send)
-        self._detector: DoneDetector | None = None
+        self._detector: DoneDetector | LastEventDetector | None = None
         self._length: int | None = None
         self._waiter: Waiter | None = None
         self._release_at = 0.0
@@ -264,7 +279,7 @@ class HeldExchange(Exchange):
     def _observe_start(self, message: Message) -> Message:
         marked = super()._observe_start(message)
         if is_event_stream(self._headers):
-            self._detector = DoneDetector()
+            self._detector = LastEventDetector() if self._path == RESPONSES else DoneDetector()
         else:
             length = header(self._headers, b"content-length")
             self._length = int(length) if length is not None and length.isdecimal() else None

@@ -39,7 +39,6 @@ SAMPLING_SETTINGS: Final = (
     "response_format",
     "structured_outputs",
     "guided_json",
-    "text",
     "tool_choice",
     "parallel_tool_calls",
     "max_tool_calls",
@@ -105,9 +104,15 @@ def request_facts(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Req
 
 
 def _settings(document: dict[str, Any]) -> dict[str, Any]:
+    """The settings; the format that ``/v1/responses`` takes in ``text`` is told as the others' ``response_format``."""
     settings: dict[str, Any] = {key: document[key] for key in SAMPLING_SETTINGS if key in document}
-    if not isinstance(settings.get("text"), dict):  # the format of a response; elsewhere it may be anybody's text
-        settings.pop("text", None)
+    text = document.get("text")
+    text_format = text.get("format") if isinstance(text, dict) else None
+    if isinstance(text_format, dict) and "response_format" not in settings:
+        kind = text_format.get("type")
+        settings["response_format"] = {"type": kind}
+        if kind == "json_schema":
+            settings["response_format"][kind] = {key: value for key, value in text_format.items() if key != "type"}
     return settings
 
 

@@ -64,8 +64,6 @@ KNOWN_EVENTS: Final = frozenset(
     }
 )
 
-_OF_EVERY_EVENT: Final = frozenset({"type", "sequence_number", "response"})
-
 
 class ResponseAssembly:
     """The response of a stream so far.
@@ -135,12 +133,10 @@ class ResponseAssembly:
             self._response, self.is_last = response, is_last
 
     def _feed_unknown(self, event: Json) -> None:
-        """Keep an event of a type that is new; of one that is a response and no more, the response."""
-        response = event.get("response")
-        if isinstance(response, dict):
-            self._feed_response(response, is_last=False)
-        if not isinstance(response, dict) or not _OF_EVERY_EVENT.issuperset(event):
-            self.unknown.append(event)
+        """Keep an event of a type that is new, and look at the response that may be in it."""
+        self.unknown.append(event)
+        if isinstance(event.get("response"), dict):
+            self._feed_response(event["response"], is_last=False)
 
     def _index(self, event: Json) -> int:
         index = event.get("output_index")

@@ -8,6 +8,18 @@ from typing import Final
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _DONE_LINE: Final = re.compile(rb"[\r\n]data: ?\[DONE\](?=[\r\n]|\Z)")
 _DONE_TAIL: Final = len(b"\ndata: [DONE]") - 1
+_LAST_NAMES: Final = (b"response.completed", b"response.incomplete", b"response.failed")
+_LAST_NAME: Final = rb"response\.(?:completed|incomplete|failed)"
+# The line that names an event, or its data with the type as the first or the last member: no text inside of the data
+# looks like these, because JSON escapes its quotes and line ends.
+_LAST_LINE: Final = re.compile(
+    rb"[\r\n]event: ?" + _LAST_NAME + rb"(?=[\r\n])"
+    rb'|[\r\n]data: ?\{ ?"type": ?"' + _LAST_NAME + rb'"(?=[,}])'
+    rb'|, ?"type": ?"' + _LAST_NAME + rb'"\}(?=[\r\n])'
+)
+_LAST_TAIL: Final = 64  # more than the longest of these
+_BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_BLANK_TAIL: Final = 3
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -83,4 +95,30 @@ class DoneDetector:
         if b"[DONE]" in probe and _DONE_LINE.search(probe) is not None:
             return True
         self._tail = probe[-_DONE_TAIL:]
+        return False
+
+
+class LastEventDetector:
+    """Finds the message that brings the end of a streamed response's last event, however the event is cut."""
+
+    __slots__ = ("_named", "_tail")
+
+    def __init__(self) -> None:
+        self._named = False
+        self._tail = b"\n"
+
+    def seen_in(self, body: bytes) -> bool:
+        """Whether the last event is complete, with its blank line, with this message's body."""
+        probe = self._tail + body
+        start = 0
+        if not self._named:
+            line = _LAST_LINE.search(probe) if any(name in probe for name in _LAST_NAMES) else None
+            if line is None:
+                self._tail = probe[-_LAST_TAIL:]
+                return False
+            self._named = True
+            start = line.end()
+        if _BLANK_LINE.search(probe, start) is not None:
+            return True
+        self._tail = probe[max(start, len(probe) - _BLANK_TAIL) :]
         return False

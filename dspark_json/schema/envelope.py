@@ -1,8 +1,8 @@
 """The declared rows: what the answers of a vLLM or OpenAI-compatible server look like as columns (DESIGN §5).
 
 Declared from vLLM's protocol (``vllm/entrypoints/openai/chat_completion/protocol.py``,
-``.../completion/protocol.py``), never inferred from data. Every field is nullable, no type is void, no struct is
-empty: Delta refuses those.
+``.../completion/protocol.py``, ``.../responses/protocol.py``), never inferred from data. Every field is nullable, no
+type is void, no struct is empty: Delta refuses those.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def _derived(name: str, kind: pa.DataType) -> pa.Field:
 
 _TOKEN_LOGPROB: Final = (field("token", STRING), field("logprob", DOUBLE), field("bytes", pa.list_(BIGINT)))
 
+# Of chat and of responses.
 _CHAT_LOGPROBS: Final = pa.list_(_struct(*_TOKEN_LOGPROB, field("top_logprobs", pa.list_(_struct(*_TOKEN_LOGPROB)))))
 
 # Chat fills `content`, completions the four after `refusal`.
@@ -94,6 +95,9 @@ _USAGE: Final = _struct(
             field("audio_tokens", BIGINT),
             # By modality: image, audio, video.
             field("multimodal_tokens", pa.map_(STRING, BIGINT)),
+            # Of a response that called the server's own tools: one entry a turn of the model.
+            field("input_tokens_per_turn", pa.list_(BIGINT)),
+            field("cached_tokens_per_turn", pa.list_(BIGINT)),
         ),
         wire=("prompt_tokens_details", "input_tokens_details"),
     ),
@@ -104,6 +108,9 @@ _USAGE: Final = _struct(
             field("audio_tokens", BIGINT),
             field("accepted_prediction_tokens", BIGINT),
             field("rejected_prediction_tokens", BIGINT),
+            field("tool_output_tokens", BIGINT),
+            field("output_tokens_per_turn", pa.list_(BIGINT)),
+            field("tool_output_tokens_per_turn", pa.list_(BIGINT)),
         ),
         wire=("completion_tokens_details", "output_tokens_details"),
     ),
@@ -133,6 +140,73 @@ _METRICS: Final = _struct(
     ),
 )
 
+_RESPONSE_PART: Final = _struct(
+    field("type", STRING),
+    field("text", STRING),
+    field("refusal", STRING),
+    field("annotations", STRING),
+    field("logprobs", _CHAT_LOGPROBS),
+)
+
+# The items of `/v1/responses`, of which `choices` is made. Those of the server's own tools have the fields after
+# `arguments`; what is an object of a form of its own there is its JSON text.
+_RESPONSE_ITEM: Final = _struct(
+    field("id", STRING),
+    field("type", STRING),
+    field("status", STRING),
+    field("role", STRING),
+    field("phase", STRING),
+    field("content", pa.list_(_RESPONSE_PART)),
+    field("summary", pa.list_(_struct(field("type", STRING), field("text", STRING)))),
+    field("encrypted_content", STRING),
+    field("call_id", STRING),
+    field("name", STRING),
+    field("namespace", STRING),
+    field("arguments", STRING),
+    field("input", STRING),
+    field("output", STRING),
+    field("error", STRING),
+    field("server_label", STRING),
+    field("approval_request_id", STRING),
+    field("action", STRING),
+    field("code", STRING),
+    field("container_id", STRING),
+    field("outputs", STRING),
+    field("queries", STRING),
+    field("results", STRING),
+    field("result", STRING),
+)
+
+# What a response says of itself, after what it has in common with the other two.
+_RESPONSE: Final = (
+    field("status", STRING),
+    field("incomplete_details", _struct(field("reason", STRING))),
+    field("output", pa.list_(_RESPONSE_ITEM)),
+    field("previous_response_id", STRING),
+    field("completed_at", TIMESTAMP, unit="s"),
+    field("background", BOOLEAN),
+    field("store", BOOLEAN),
+    field("user", STRING),
+    field("temperature", DOUBLE),
+    field("top_p", DOUBLE),
+    field("presence_penalty", DOUBLE),
+    field("frequency_penalty", DOUBLE),
+    field("max_output_tokens", BIGINT),
+    field("max_tool_calls", BIGINT),
+    field("top_logprobs", BIGINT),
+    field("truncation", STRING),
+    field("parallel_tool_calls", BOOLEAN),
+    field("tool_choice", STRING),
+    field("reasoning", _struct(field("effort", STRING), field("summary", STRING), field("generate_summary", STRING))),
+    field("text", STRING),
+    # What echoes the request: null unless the hook keeps requests whole.
+    field("instructions", STRING),
+    field("prompt", STRING),
+    field("tools", STRING),
+    field("input_messages", STRING),
+    field("output_messages", STRING),
+)
+
 _ERROR: Final = _struct(field("message", STRING), field("type", STRING), field("param", STRING), field("code", STRING))
 
 # What was asked. Settings that may be a word, a number or an object on the wire are STRING.
@@ -143,7 +217,11 @@ _REQUEST: Final = _struct(
     field("min_p", DOUBLE),
     field("max_tokens", BIGINT),
     field("max_completion_tokens", BIGINT),
+    field("max_output_tokens", BIGINT),
+    field("min_tokens", BIGINT),
     field("n", BIGINT),
+    field("best_of", BIGINT),
+    field("echo", BOOLEAN),
     field("seed", BIGINT),
     field("stop", STRING),
     field("presence_penalty", DOUBLE),
@@ -156,10 +234,18 @@ _REQUEST: Final = _struct(
     field("guided_json", STRING),
     field("tool_choice", STRING),
     field("parallel_tool_calls", BOOLEAN),
+    field("max_tool_calls", BIGINT),
+    field("reasoning", STRING),
     field("reasoning_effort", STRING),
+    field("include_reasoning", BOOLEAN),
     field("stream_options", STRING),
     field("ignore_eos", BOOLEAN),
     field("priority", BIGINT),
+    field("service_tier", STRING),
+    field("truncation", STRING),
+    field("background", BOOLEAN),
+    field("store", BOOLEAN),
+    field("previous_response_id", STRING),
     field("body", STRING),
 )
 
@@ -226,6 +312,7 @@ def row_schema(content_type: pa.DataType | None = None, tool_type: pa.DataType |
             field("prompt_text", STRING),
             field("kv_transfer_params", STRING),
             field("ec_transfer_params", STRING),
+            *_RESPONSE,
             field(RECORD_COLUMN, _RECORD),
             _derived(RESCUED_COLUMN, STRING),
             _derived(CORRUPT_COLUMN, STRING),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
 
 Message = MutableMapping[str, Any]
 App = Any
@@ -40,6 +42,20 @@ def corpus_cases() -> list[dict[str, Any]]:
     """The cases of ``corpus/exchanges.jsonl``."""
     lines = (TESTS / "corpus/exchanges.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
+
+
+def spec_decode_exchanges() -> list[dict[str, Any]]:
+    """The recorded exchanges of a real vLLM server with speculative decoding, on covered routes."""
+    found = json.loads((TESTS / "fixtures/vllm/exchanges-spec-decode.json").read_text(encoding="utf-8"))
+    return [exchange for exchange in found if exchange["path"] in (CHAT, COMPLETIONS, RESPONSES)]
+
+
+def recorded_messages(exchange: Mapping[str, Any]) -> list[Message]:
+    """The messages of an exchange of either kind of recording."""
+    if "messages" in exchange:
+        return asgi_messages(exchange["messages"])
+    bodies = [chunk.encode() for chunk in exchange["chunks"]]
+    return answer_messages(bodies, status=exchange["status"], content_type=exchange["headers"]["content-type"])
 
 
 def asgi_messages(recorded: Sequence[Mapping[str, Any]]) -> list[Message]:
@@ -228,6 +244,7 @@ def capture(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
+    path: str = CHAT,
     request: bytes = b'{"model":"m","stream":false}',
     headers: Sequence[tuple[bytes, bytes]] = (),
     raises: BaseException | None = None,
@@ -237,7 +254,7 @@ def capture(
 
     async def run() -> None:
         try:
-            await ask(hook, Client(request), scope_for(headers=headers))
+            await ask(hook, Client(request), scope_for(path, headers=headers))
         except BaseException as error:
             if error is not raises:
                 raise
@@ -246,6 +263,29 @@ def capture(
         asyncio.run(run())
     (record,) = records(folder)
     return record
+
+
+def capture_all(
+    exchanges: Sequence[Mapping[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: str
+) -> list[dict[str, Any]]:
+    """The records that recorded exchanges leave, in their order."""
+    app = ReplayApp([])
+
+    async def run() -> None:
+        for exchange in exchanges:
+            app.messages = recorded_messages(exchange)
+            await ask(hook, Client(json.dumps(exchange["request"]).encode()), scope_for(exchange["path"]))
+
+    with closing(make_hook(app, folder, monkeypatch, **settings)) as hook:
+        asyncio.run(run())
+    assert counters(hook).get("hook_exceptions", 0) == 0
+    return records(folder)
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    """An event of a streamed response, written as vLLM writes it."""
+    data = json.dumps({**fields, "type": kind}, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {kind}\ndata: {data}\n\n".encode()
 
 
 def is_subset(expected: Any, found: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Every chat case of the corpus leaves the record it must."""
+"""Every case of the corpus leaves the record it must."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.capture.driving import CHAT, answer_messages, capture, corpus_cases, is_subset
+from unit.capture.driving import answer_messages, capture, corpus_cases, is_subset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CASES = [case for case in corpus_cases() if case["path"] == CHAT]
+CASES = corpus_cases()
 
 
 def cut_everywhere(bodies: list[bytes]) -> list[bytes]:
@@ -36,7 +36,12 @@ def test_the_record_is_the_expected_one(
         end=case["end"] == "complete",
     )
     record = capture(
-        messages, tmp_path, monkeypatch, request=json.dumps(case["request"]).encode(), DURABILITY=durability
+        messages,
+        tmp_path,
+        monkeypatch,
+        path=case["path"],
+        request=json.dumps(case["request"]).encode(),
+        DURABILITY=durability,
     )
     expected = case["expect"]
     if expected["response"] is None:

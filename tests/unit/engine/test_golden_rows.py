@@ -34,6 +34,17 @@ def plain(value: Any, kind: pa.DataType) -> Any:
     return value.isoformat(timespec="microseconds") if isinstance(value, dt.datetime) else value
 
 
+def of_its_columns(row: Any, golden: Any) -> Any:
+    """The row with the columns that the golden one has; those that came later hold nothing."""
+    if isinstance(row, dict) and isinstance(golden, dict):
+        later = {name: row[name] for name in row if name not in golden}
+        assert all(value is None for value in later.values()), later
+        return {name: of_its_columns(value, golden[name]) for name, value in row.items() if name in golden}
+    if isinstance(row, list) and isinstance(golden, list) and len(row) == len(golden):
+        return [of_its_columns(item, one) for item, one in zip(row, golden, strict=True)]
+    return row
+
+
 def test_the_golden_spool_gives_exactly_the_golden_rows() -> None:
     reader = SpoolReader(V1 / "spool")
     engine, plan = ReferenceEngine(), build_plan()
@@ -48,8 +59,9 @@ def test_the_golden_spool_gives_exactly_the_golden_rows() -> None:
     expected = [json.loads(line) for line in (V1 / "rows" / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == len(expected)
     for row, one in zip(rows, expected, strict=True):
-        assert row == one
-        assert list(row) == list(one)
+        known = of_its_columns(row, one)
+        assert known == one
+        assert json.dumps(known) == json.dumps(one), "the order of the columns"
 
 
 def test_the_committed_rows_are_what_the_script_makes_from_the_text_of_the_contract(tmp_path: Path) -> None:

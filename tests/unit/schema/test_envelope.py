@@ -66,6 +66,7 @@ def test_timestamps_say_what_their_numbers_count() -> None:
     timestamps = {path: timestamp_unit(field) for path, field in ALL.items() if pa.types.is_timestamp(field.type)}
     assert timestamps == {
         "created": "s",
+        "completed_at": "s",
         "choices.message.audio.expires_at": "s",
         "_dspark.received_at": "us",
         "_dspark.appended_at": None,

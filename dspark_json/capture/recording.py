@@ -170,7 +170,8 @@ def make_recording(
 def salvage(captured: Captured, problem: Exception, mode: RequestCapture, pacer: Pacer) -> Record:
     """A record for an exchange that ``make_recording`` failed on: the raw bytes as text, where they may be kept."""
     whole = b"".join(captured.body)
-    is_withheld = mode != "full" and may_quote(whole, pacer, of_error=True)
+    asks_for_echo = captured.asks_for_echo or b'"echo"' in b"".join(captured.request or ())
+    is_withheld = mode != "full" and (asks_for_echo or may_quote(whole, pacer, of_error=True))
     text = b"null" if is_withheld else json_string(captured.body, pacer)
     meta = {
         "request_id": None,
@@ -215,7 +216,7 @@ def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: P
         parsed = None
     pacer.tick()
     if not isinstance(parsed, dict):
-        return _as_text(captured, text, mode, pacer)
+        return _as_text(captured, text, mode, echo, pacer)
     return _object(captured, text.removeprefix(BOM), parsed, mode, echo, pacer)
 
 
@@ -261,13 +262,13 @@ def _large(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: P
     """A body that is not parsed here: ``completed`` is null, and readers judge it by the same rule."""
     text = one_line(captured.body, pacer).removeprefix(BOM).strip(_BLANKS)
     if not (captured.ended and text.startswith(b"{") and text.endswith(b"}")):
-        return _as_text(captured, text, mode, pacer)
+        return _as_text(captured, text, mode, echo, pacer)
     first_id = _FIRST_ID.match(text)
     if mode != "full":
         try:
             text = _redacted(text, captured.status, echo, pacer)
         except ValueError:
-            return _as_text(captured, text, mode, pacer)
+            return _as_text(captured, text, mode, echo, pacer)
     return _Answer(
         _members(text),
         id=first_id[1].decode("utf-8", "replace") if first_id is not None else None,
@@ -284,12 +285,12 @@ def _redacted(text: bytes, status: int | None, echo: Echo | None, pacer: Pacer) 
     return text if echo is None else redact_prompt(text, echo, pacer)
 
 
-def _as_text(captured: Captured, text: bytes, mode: RequestCapture, pacer: Pacer) -> _Answer:
+def _as_text(captured: Captured, text: bytes, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
     """A body that is no whole JSON object; ``text`` is its bytes, maybe on one line."""
     status = captured.status
     if status is None:
         return _Answer(disconnected=not captured.ended)
-    is_withheld = mode != "full" and may_quote(text, pacer, of_error=status >= _ERROR_STATUS)
+    is_withheld = mode != "full" and (echo is not None or may_quote(text, pacer, of_error=status >= _ERROR_STATUS))
     return _Answer(
         text=b"null" if is_withheld else json_string(captured.body, pacer),
         disconnected=_is_left(captured, text),
@@ -304,7 +305,7 @@ def _streamed(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer
         redact_object(assembled)
     if echo is not None:
         cut_from_object(assembled, echo)
-    error = _stream_error(reader.assembly.error, reader, mode, pacer)
+    error = _stream_error(reader.assembly.error, reader, mode, echo, pacer)
     text = dumps(assembled)
     if mode != "full" and captured.status is not None and captured.status >= _ERROR_STATUS:
         text = redact_error(text, pacer)
@@ -328,7 +329,7 @@ def _streamed_response(captured: Captured, mode: RequestCapture, pacer: Pacer) -
         member = b'"unknown_events":[' + one_line((b",".join(events),), pacer) + b"]"
         answer.members = answer.members + b"," + member if answer.members else member
     if answer.error is None:
-        answer.error = _stream_error(read.error, read, mode, pacer)
+        answer.error = _stream_error(read.error, read, mode, None, pacer)
     answer.completed = bool(answer.completed) and answer.error is None
     answer.disconnected = not (captured.ended or read.done)
     pacer.tick()
@@ -367,7 +368,7 @@ def _is_left(captured: Captured, text: bytes) -> bool:
 
 
 def _stream_error(
-    error: Any, reader: StreamReader | StreamedResponse, mode: RequestCapture, pacer: Pacer
+    error: Any, reader: StreamReader | StreamedResponse, mode: RequestCapture, echo: Echo | None, pacer: Pacer
 ) -> dict[str, str | None] | None:
     """What went wrong in a stream: the first ``error`` in it, else the first event that could not be read."""
     message = reader.bad_event
@@ -375,7 +376,8 @@ def _stream_error(
         return _error_summary(error if mode == "full" else loads_to_write(redact_error(dumps(error), pacer)))
     if message is None:
         return None
-    if mode != "full" and may_quote(message.encode("utf-8", "replace"), pacer, of_error=True):
+    is_withheld = echo is not None or may_quote(message.encode("utf-8", "replace"), pacer, of_error=True)
+    if mode != "full" and is_withheld:
         message = (
             f"an event of {reader.bad_event_size} bytes that is no chunk may hold something of the request; it is not "
             f"kept (DSPARK_CAPTURE_REQUESTS={mode})"

@@ -112,6 +112,57 @@ def test_tool_calls_without_an_index_begin_anew_with_each_id() -> None:
     assert [(call["id"], call["function"]["arguments"]) for call in found] == [("a", "12"), ("b", "3")]
 
 
+def pieces(*choices: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = assemble(*({"choices": [{"index": 0, **choice}]} for choice in choices))["choices"]
+    return found
+
+
+def test_text_completions_have_the_fields_and_the_order_of_their_own_answers() -> None:
+    empty = {"logprobs": None, "finish_reason": None, "stop_reason": None, "prompt_token_ids": None, "token_ids": None}
+    (choice,) = pieces({"text": "a", **empty}, {"text": "b", **empty, "finish_reason": "stop", "stop_reason": 7})
+    assert list(choice.items()) == [
+        ("index", 0),
+        ("text", "ab"),
+        ("logprobs", None),
+        ("finish_reason", "stop"),
+        ("stop_reason", 7),
+        ("token_ids", None),
+        ("prompt_token_ids", None),
+    ]
+
+
+def test_choices_of_several_prompts_are_in_the_order_of_their_index() -> None:
+    answer = assemble(
+        {"choices": [{"index": 1, "text": "c"}]},
+        {"choices": [{"index": 0, "text": "a"}, {"index": 1, "text": "d"}]},
+        {"choices": [{"index": 0, "text": "b", "finish_reason": "length"}]},
+    )
+    assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == [(0, "ab"), (1, "cd")]
+
+
+def test_logprobs_of_texts_are_joined_list_by_list() -> None:
+    parts = [
+        {"text_offset": [n], "token_logprobs": [-n], "tokens": [str(n)], "top_logprobs": [{str(n): -n}]} for n in (1, 2)
+    ]
+    (choice,) = pieces(*({"text": "x", "logprobs": part} for part in [*parts, None]))
+    assert choice["logprobs"] == {
+        "text_offset": [1, 2],
+        "token_logprobs": [-1, -2],
+        "tokens": ["1", "2"],
+        "top_logprobs": [{"1": -1}, {"2": -2}],
+    }
+
+
+def test_unknown_members_of_text_choices_are_kept_and_grow_like_the_text() -> None:
+    (choice,) = pieces(
+        {"text": "a", "strange": None, "parts": [1], "n": 1, "object": {"a": 1}},
+        {"text": "b", "strange": "x", "parts": [2], "n": 2},
+        {"text": "c", "strange": "y", "object": None},
+    )
+    assert choice["text"] == "abc"
+    assert (choice["strange"], choice["parts"], choice["n"], choice["object"]) == ("xy", [1, 2], 2, {"a": 1})
+
+
 def test_the_old_function_call_is_joined_too() -> None:
     found = message(
         {"function_call": {"name": "f", "arguments": ""}},

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from unit.capture.driving import (
+    CHAT,
+    RESPONSES,
     Client,
     Message,
     ReplayApp,
@@ -15,8 +17,10 @@ from unit.capture.driving import (
     ask,
     closing,
     counters,
+    event,
     make_hook,
     records,
+    scope_for,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 STREAM = "text/event-stream"
 EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+DELTA = event("response.output_text.delta", delta="x")
+LAST = event("response.completed", response={"id": "r", "status": "completed"}, sequence_number=1)
 PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
 
 
@@ -35,7 +41,7 @@ def with_length(messages: list[Message], length: int) -> list[Message]:
     return messages
 
 
-def records_seen_at_each_message(hook: JsonOutputHook, folder: Path) -> list[int]:
+def records_seen_at_each_message(hook: JsonOutputHook, folder: Path, path: str = CHAT) -> list[int]:
     """How many records the spool had as each message went to the client."""
     seen: list[int] = []
 
@@ -43,10 +49,14 @@ def records_seen_at_each_message(hook: JsonOutputHook, folder: Path) -> list[int
         seen.append(len(records(folder)) if (folder / "spool.json").exists() else 0)
 
     async def run() -> None:
-        await ask(hook, Client(on_send=look))
+        await ask(hook, Client(on_send=look), scope_for(path))
 
     asyncio.run(run())
     return seen
+
+
+def _path(messages: list[Message]) -> str:
+    return RESPONSES if any(b"response." in message.get("body", b"") for message in messages) else CHAT
 
 
 CASES: dict[str, tuple[list[Message], int]] = {
@@ -61,6 +71,16 @@ CASES: dict[str, tuple[list[Message], int]] = {
         answer_messages([b'data: {"x":"\\ndata: [DONE]\\n"}\n\n', DONE], content_type=STREAM),
         2,
     ),
+    "the last event of a response": (answer_messages([DELTA, LAST], content_type=STREAM), 2),
+    "the rest of a last event that was cut": (
+        answer_messages([DELTA, LAST[:20], LAST[20:-1], b"\n", b": bye\n\n"], content_type=STREAM),
+        4,
+    ),
+    "not the name of a last event inside a string": (
+        answer_messages([event("response.x", delta="\nevent: response.completed\n\n"), LAST], content_type=STREAM),
+        2,
+    ),
+    "the last message of a response without a last event": (answer_messages([DELTA], content_type=STREAM), 2),
     "the only message of an answer": (answer_messages([PLAIN]), 1),
     "the bytes that meet Content-Length": (
         with_length(
@@ -87,7 +107,7 @@ def test_exactly_the_completing_message_and_later_ones_wait_for_the_record(
 ) -> None:
     messages, held = CASES[case]
     with closing(make_hook(ReplayApp(messages), tmp_path / "s", monkeypatch, DURABILITY=durability)) as hook:
-        seen = records_seen_at_each_message(hook, tmp_path / "s")
+        seen = records_seen_at_each_message(hook, tmp_path / "s", _path(messages))
     assert seen == [0] * held + [1] * (len(messages) - held)
     assert counters(hook).get("unrecorded_answers", 0) == 0
     (record,) = records(tmp_path / "s")

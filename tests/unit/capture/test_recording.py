@@ -7,9 +7,21 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.capture.driving import CHAT, Message, answer_messages, asgi_messages, capture, lines, recorded_exchanges
+from engine_support import rows_of_both_engines
+from unit.capture.driving import (
+    CHAT,
+    RESPONSES,
+    Message,
+    answer_messages,
+    asgi_messages,
+    capture,
+    lines,
+    recorded_exchanges,
+)
 
 from dspark_json.capture.jsontext import dumps, loads, loads_to_write
+from dspark_json.capture.request import SAMPLING_SETTINGS
+from dspark_json.schema.envelope import row_schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -275,6 +287,36 @@ def test_what_is_kept_of_a_request_is_what_was_asked_for(
     assert record["_dspark"]["request"] == expected
     assert record["_dspark"]["model"] == "m"
     assert (b"secret" in lines(tmp_path)[0]) is (mode == "full")
+
+
+@pytest.mark.parametrize(
+    ("text_format", "response_format"),
+    [
+        ({"type": "json_object"}, {"type": "json_object"}),
+        (
+            {"type": "json_schema", "name": "n", "schema": {"a": 1}, "strict": True},
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"a": 1}, "strict": True}},
+        ),
+        ({"type": "text"}, {"type": "text"}),
+        ("text", None),
+    ],
+)
+def test_the_format_of_a_response_is_told_as_that_of_the_other_routes(
+    text_format: object, response_format: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = json.dumps({"input": "secret", "text": {"format": text_format, "verbosity": "low"}}).encode()
+    body = {"status": "completed", "output": [{"type": "message", "content": [{"text": "{}"}]}]}
+    messages = answer_messages([json.dumps(body).encode()])
+    record = capture(messages, tmp_path, monkeypatch, request=request, path=RESPONSES)
+    kept = {} if response_format is None else {"response_format": response_format}
+    assert record["_dspark"]["request"] == kept
+    (row,) = rows_of_both_engines(lines(tmp_path))
+    assert row["choices"][0]["parse_status"] == ("ok" if "json" in str(response_format) else None)
+
+
+def test_every_setting_that_is_kept_has_a_column() -> None:
+    columns = row_schema().field("_dspark").type.field("request").type
+    assert {columns.field(i).name for i in range(columns.num_fields)} == {*SAMPLING_SETTINGS, "body"}
 
 
 @pytest.mark.parametrize("mode", ["none", "settings", "full"])

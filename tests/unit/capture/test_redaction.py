@@ -17,6 +17,7 @@ from dspark_json.capture.redaction import (
     ECHOED_INSIDE,
     may_echo,
     redact_object,
+    redact_parsed,
     redact_text,
 )
 
@@ -83,7 +84,8 @@ def test_a_text_that_is_no_json_is_refused(text: str) -> None:
         redacted(text)
 
 
-KEYS = st.sampled_from([*sorted(ECHOED), "text", "format", "schema", "choices", "message", "delta", "a", 'q"\\', "日"])
+NAMES = ("encrypted_content", "output", "text", "format", "schema", "choices", "message", "delta", "a", 'q"\\', "日")
+KEYS = st.sampled_from([*sorted(ECHOED), *NAMES])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
@@ -102,6 +104,54 @@ def test_redacting_the_text_equals_redacting_the_object(
         assert may_echo(text.encode(), Pacer())
     redact_object(answer)
     assert found == answer
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(KEYS, VALUES, max_size=5), st.sampled_from([None, 1, "compact"]), st.booleans())
+def test_knowing_the_value_of_a_text_changes_nothing_but_the_time(
+    answer: dict[str, Any], indent: int | str | None, ascii_only: bool
+) -> None:
+    if indent == "compact":
+        text = json.dumps(answer, separators=(",", ":"), ensure_ascii=ascii_only)
+    else:
+        text = json.dumps(answer, indent=indent, ensure_ascii=ascii_only)
+    known = json.loads(text)
+    assert redact_parsed(text.encode("utf-8", "surrogatepass"), known, Pacer()).decode(
+        "utf-8", "surrogatepass"
+    ) == redacted(text)
+    redact_object(answer)
+    assert known == answer
+
+
+RESPONSE = {
+    "instructions": "SECRET \u2028 日",
+    "tools": [{"type": "function", "name": "f", "parameters": {"properties": {"prompt": {"instructions": "SECRET"}}}}],
+    "text": {"format": {"type": "json_schema", "schema": {"properties": {"tools": {"const": "SECRET"}}}}},
+    "prompt": {"id": "SECRET"},
+    "input_messages": [{"message": "SECRET", "tokens": [1]}],
+    "output": [{"type": "reasoning", "encrypted_content": "SECRET"}, {"type": "message", "tools": "kept"}],
+    "n": 1.5,
+}
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize("path", ["whole", "stream"])
+def test_a_response_keeps_nothing_of_the_request(
+    path: str, separators: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps({**RESPONSE, "status": "completed"}, separators=separators, ensure_ascii=False)
+    messages = answer_messages([text.encode()])
+    if path == "stream":
+        data = f'{{"response":{text},"sequence_number":1,"type":"response.completed"}}'
+        messages = answer_messages(
+            [f"event: response.completed\ndata: {data}\n\n".encode()], content_type="text/event-stream"
+        )
+    record = capture(messages, tmp_path, monkeypatch, path="/v1/responses")
+    assert b"SECRET" not in all_lines(tmp_path)
+    assert (record["output"][1]["tools"], record["n"]) == ("kept", 1.5)
+    for name in ("instructions", "tools", "prompt", "input_messages"):
+        assert record[name] is None
+    assert record["text"] == {"format": {"type": "json_schema", "schema": None}}
 
 
 def escaped(text: str, which: set[int]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspark_json.capture.sse import DoneDetector, EventSplitter
+from dspark_json.capture.sse import DoneDetector, EventSplitter, LastEventDetector
 
 
 def split(*pieces: bytes) -> list[bytes]:
@@ -87,3 +87,47 @@ def test_done_inside_something_else_is_not_the_end(body: bytes) -> None:
     pieces = [body[i : i + 5] for i in range(0, len(body), 5)]
     if b"]!" not in body:  # cut right after the bracket it can't be told apart
         assert not any(detector.seen_in(piece) for piece in pieces)
+
+
+DATA = b'{"response":{"id":"r"},"sequence_number":7,"type":"response.%s"}'
+LAST_EVENTS = [
+    b"event: response.completed\ndata: {}\n\n",
+    b"event:response.incomplete\r\ndata: {}\r\n\r\n",
+    b"event: response.failed\rdata: {}\r\r",
+    b"data: " + DATA % b"completed" + b"\n\n",
+    b'data: {"type": "response.failed", "response": {}}\n\n',
+    b'data: {"type":"response.completed"}\n\n',
+]
+
+
+@pytest.mark.parametrize("event", LAST_EVENTS)
+@pytest.mark.parametrize("before", [b"", b"event: response.created\ndata: {}\n\n"])
+def test_the_message_that_completes_the_last_event_is_found_wherever_it_is_cut(before: bytes, event: bytes) -> None:
+    stream = before + event
+    for cut in range(1, len(stream) + 1):
+        detector = LastEventDetector()
+        first = detector.seen_in(stream[:cut])
+        assert first is (cut == len(stream))
+        if not first:
+            assert detector.seen_in(stream[cut:])
+    detector = LastEventDetector()
+    assert [detector.seen_in(stream[i : i + 1]) for i in range(len(stream))].index(True) == len(stream) - 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'event: response.output_text.delta\ndata: {"delta":"event: response.completed"}\n\n',
+        b'event: response.output_text.delta\ndata: {"delta":"\\nevent: response.completed\\n"}\n\n',
+        b"event: response.completed_later\ndata: {}\n\n",
+        b": event: response.completed\n\n",
+        b'event: response.created\ndata: {"response":{"metadata":{"type":"response.completed"}}}\n\n',
+        b'event: response.created\ndata: {"response":{"metadata":{"a":1,"type":"response.completed"}},"n":1}\n\n',
+        b'data: {"delta":"{\\"type\\":\\"response.completed\\"}"}\n\n',
+        b"event: response.in_progress\ndata: {}\n\ndata: [DONE]\n\n",
+    ],
+)
+def test_the_name_of_a_last_event_inside_something_else_is_not_the_end(body: bytes) -> None:
+    assert not LastEventDetector().seen_in(body)
+    detector = LastEventDetector()
+    assert not any(detector.seen_in(body[i : i + 5]) for i in range(0, len(body), 5))

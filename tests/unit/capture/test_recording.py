@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from engine_support import rows_of_both_engines
 from unit.capture.driving import (
-    CHAT,
     RESPONSES,
     Message,
     answer_messages,
@@ -40,19 +39,19 @@ def test_all_members_of_dspark_are_there_in_order_for_every_recorded_exchange(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, exchange in enumerate(recorded_exchanges()):
-        if exchange["path"] != CHAT:
-            continue
         folder = tmp_path / str(number)
         request = json.dumps(exchange["request"]).encode()
-        record = capture(asgi_messages(exchange["messages"]), folder, monkeypatch, request=request)
+        record = capture(
+            asgi_messages(exchange["messages"]), folder, monkeypatch, request=request, path=exchange["path"]
+        )
         meta = record["_dspark"]
         assert next(iter(record)) == "_dspark"
         assert list(meta) == META
-        assert meta["path"] == CHAT
+        assert meta["path"] == exchange["path"]
         assert meta["stream"] is exchange["request"].get("stream", False)
         assert meta["status"] == exchange["messages"][0]["status"]
         assert meta["model"] == exchange["request"]["model"]
-        assert meta["disconnected"] is (exchange["name"] in ("stream_client_leaves", "chat_client_leaves"))
+        assert meta["disconnected"] is exchange["name"].endswith("_client_leaves")
         assert meta["completed"] is (meta["status"] == 200 and not meta["disconnected"])
         assert (meta["error"] is None) is (meta["status"] == 200)
         assert isinstance(meta["first_byte_ms"], float)

@@ -32,6 +32,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      ├── SchemaLocationError            DSPARK_JSON_SCHEMA_LOCATION
      ├── SchemaChangedError             DSPARK_JSON_SCHEMA_CHANGED
      ├── MalformedRecordError           DSPARK_JSON_MALFORMED_RECORD
+     ├── RecordedLineError              DSPARK_JSON_RECORDED_LINE
      ├── EngineUnavailableError         DSPARK_JSON_ENGINE_UNAVAILABLE
      ├── EngineFailedError              DSPARK_JSON_ENGINE_FAILED
      └── MissingPackageError            DSPARK_JSON_MISSING_PACKAGE
@@ -231,6 +232,12 @@ class MalformedRecordError(DSparkJsonError):
     """A record or the content of an answer can't be read as declared, and ``mode`` is FAILFAST."""
 
     code = "DSPARK_JSON_MALFORMED_RECORD"
+
+
+class RecordedLineError(DSparkJsonError):
+    """A line of a file of recorded answers or exchanges that none can be made of."""
+
+    code = "DSPARK_JSON_RECORDED_LINE"
 
 
 class EngineUnavailableError(DSparkJsonError):

@@ -39,7 +39,7 @@ class Captured:
     missing: str | None
     received_at: int
     first_byte_ms: float | None
-    duration_ms: float
+    duration_ms: float | None
     ended: bool
     raised: str | None
     asks_for_echo: bool = False

@@ -38,9 +38,10 @@ class JsonOutputHook:
     again. Of hooks around one another only the outermost does anything.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, settings: HookSettings | None = None) -> None:
+        """``settings`` are those of the environment unless they are given."""
         self.app = app
-        self._settings = HookSettings.from_environment(os.environ)
+        self._settings = HookSettings.from_environment(os.environ) if settings is None else settings
         self._is_told_twice = False
         self._renew()
 

@@ -18,23 +18,28 @@ _AT_ONCE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that is not blank, without its line feed; ``number`` counts all lines from 1 on."""
+    """A line that is not blank, without its line feed; ``number`` counts all lines from 1 on.
+
+    ``is_cut``: it is longer than was asked for, and ``text`` is only its beginning.
+    """
 
     number: int
     text: bytes
+    is_cut: bool = False
 
 
-def line_batches(file: str) -> Generator[list[Line], None, None]:
+def line_batches(file: str, longest: int | None = None) -> Generator[list[Line], None, None]:
     """The lines of ``file`` (``-``: standard input), those together that one read gives: a live pipe is not waited for.
 
-    Raises ``InvalidOptionError`` where the file can't be read.
+    Of a line of more than ``longest`` bytes only the beginning is held in memory. Raises ``InvalidOptionError`` where
+    the file can't be read.
     """
     try:
         if file == "-":
-            yield from _batches(_standard_input())
+            yield from _batches(_standard_input(), longest)
         else:
             with _opened(file) as source:
-                yield from _batches(source)
+                yield from _batches(source, longest)
     except _UnreadableError as error:
         raise InvalidOptionError(
             f'"{file}" can\'t be read: {error.reason}', remedy="Give a file of lines, or - for standard input."
@@ -64,21 +69,27 @@ def _opened(file: str) -> BufferedIOBase:
         raise _UnreadableError(OSError(str(error))) from None
 
 
-def _batches(source: BufferedIOBase) -> Iterator[list[Line]]:
-    number, begun = 0, list[bytes]()
+def _batches(source: BufferedIOBase, longest: int | None) -> Iterator[list[Line]]:
+    number, begun, size = 0, list[bytes](), 0
     while True:
         try:
             block = source.read1(_AT_ONCE)
         except OSError as error:
             raise _UnreadableError(error) from None
         if b"\n" not in block and block:
-            begun.append(block)
+            size += len(block)
+            if longest is None or size <= longest or not begun:
+                begun.append(block)
             continue
         *whole, rest = b"".join([*begun, block]).split(b"\n")
-        begun = [rest]
         if not block:  # the end: a last line may lack its line feed
             whole.append(rest)
-        lines = [Line(number + i, text) for i, text in enumerate(whole, start=1) if text.strip()]
+        lines = [
+            Line(number + i, text, longest is not None and max(len(text), size if i == 1 else 0) > longest)
+            for i, text in enumerate(whole, start=1)
+            if text.strip()
+        ]
+        begun, size = [rest], len(rest)
         number += len(whole)
         if lines:
             yield lines

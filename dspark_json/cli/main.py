@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from dspark_json import __version__
-from dspark_json.cli import output, parse, schema, tail
+from dspark_json.cli import import_answers, output, parse, replay, schema, tail
 from dspark_json.cli.bench import command as bench
 from dspark_json.cli.demo import command as demo
 from dspark_json.errors import DSparkJsonError
@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # These modules import nothing heavy until they run: `dspark-json --help` is fast and needs neither Spark nor Java.
-_COMMANDS: Final = (("demo", demo), ("tail", tail), ("parse", parse), ("schema", schema), ("bench", bench))
+_COMMANDS: Final = (
+    ("demo", demo),
+    ("tail", tail),
+    ("parse", parse),
+    ("schema", schema),
+    ("import", import_answers),
+    ("replay", replay),
+    ("bench", bench),
+)
 
 EXIT_ERROR: Final = 2
 EXIT_INTERRUPTED: Final = 130

@@ -19,8 +19,8 @@ def main() -> int:
         prog="python -m dspark_json.replay",
         description="Replay recorded answers of a real vLLM server, with the hook around it. The hook is set up by "
         "DSPARK_* variables as in vLLM; the spool is /dev/shm/dspark_vllm_PORT unless DSPARK_SPOOL names another. It "
-        "answers from recordings whatever the prompt says: n is not obeyed, and a request with any JSON Schema gets "
-        'recorded answers of the two recorded schemas, "order" and "risk". '
+        "answers chat, completions and responses from recordings whatever the prompt says: n is not obeyed, and a "
+        'request with any JSON Schema gets recorded answers of the two recorded schemas, "order" and "risk". '
         "Example: DSPARK_SPOOL=/tmp/spool python -m dspark_json.replay --port 8000",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")

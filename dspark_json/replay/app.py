@@ -1,9 +1,9 @@
 """The replay server's ASGI application; its messages have the shape of vLLM's.
 
-A streamed answer is a start message, one body message a server-sent event, ``data: [DONE]`` as a message of its own,
-and an empty last message. An answer that is not streamed is a start message with ``content-length`` and one body
-message. A client that leaves ends a stream without a last message, and turns the answer of a call that is not streamed
-into ``null`` with status 200, as vLLM does.
+A streamed answer is a start message, one body message a server-sent event, ``data: [DONE]`` as a message of its own
+(but not of ``/v1/responses``), and an empty last message. An answer that is not streamed is a start message with
+``content-length`` and one body message. A client that leaves ends a stream without a last message, and turns the answer
+of a call that is not streamed into ``null`` with status 200, as vLLM does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from dspark_json.capture.endpoints import RESPONSES
 from dspark_json.replay.asgi import JSON_TYPE, STREAM_TYPE, Receive, Send, lifespan, read_body, send_body, send_json
-from dspark_json.replay.recording import Recording, Traits, packaged_recordings
+from dspark_json.replay.recording import ID_PREFIXES, ROUTES, Recording, Traits, packaged_recordings
 from dspark_json.replay.selection import Repertoire
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ MODEL: Final = "tiny"
 
 
 class ReplayApp:
-    """Answers ``POST /v1/chat/completions`` from recordings; also ``GET /v1/models`` and ``GET /health``."""
+    """Answers chat, completions and responses from recordings; also ``GET /v1/models`` and ``GET /health``."""
 
     def __init__(self, *, speed: float = 1.0, recordings: Sequence[Recording] | None = None) -> None:
         """``speed`` 2.0 replays twice as fast as recorded; ``recordings`` default to the packaged ones."""
@@ -41,9 +42,9 @@ class ReplayApp:
             await self._serve(scope["method"], scope["path"], receive, send)
 
     async def _serve(self, method: str, path: str, receive: Receive, send: Send) -> None:
-        if path == "/v1/chat/completions":
+        if path in ROUTES:
             if method == "POST":
-                await self._chat(receive, send)
+                await self._generate(path, receive, send)
             else:
                 await send_json(send, 405, {"detail": "Method Not Allowed"})
         elif path == "/v1/models" and method == "GET":
@@ -54,16 +55,16 @@ class ReplayApp:
         else:
             await send_json(send, 404, {"detail": "Not Found"})
 
-    async def _chat(self, receive: Receive, send: Send) -> None:
+    async def _generate(self, path: str, receive: Receive, send: Send) -> None:
         body = await read_body(receive)
         if body is None:
             return
-        request, error = _checked(body)
+        request, error = _checked(path, body)
         if error is not None:
             await send_json(send, error["error"]["code"], error)
             return
-        recording = self._repertoire.pick(Traits.of(request))
-        parts = recording.render(f"chatcmpl-{secrets.token_hex(8)}", int(time.time()))
+        recording = self._repertoire.pick(Traits.of(path, request))
+        parts = recording.render(ID_PREFIXES[path] + secrets.token_hex(8), int(time.time()))
         left = asyncio.create_task(_wait_for_leaving(receive))
         try:
             if recording.traits.stream:
@@ -82,7 +83,8 @@ class ReplayApp:
                 return
             await send({"type": "http.response.body", "body": part, "more_body": True})
             due += recording.pacing.step / self._speed
-        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
+        if recording.traits.path != RESPONSES:
+            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _answer(self, recording: Recording, body: bytes, left: asyncio.Task[None], send: Send) -> None:
@@ -92,7 +94,7 @@ class ReplayApp:
         await send_body(send, 200, b"null" if gone else body, JSON_TYPE)
 
 
-def _checked(body: bytes) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _checked(path: str, body: bytes) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The request, or the error that vLLM answers to a body like this."""
     try:
         request = orjson.loads(body)
@@ -101,9 +103,10 @@ def _checked(body: bytes) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if not isinstance(request, dict):
         what = f"<{type(request).__name__}>"
         return {}, _invalid("model_attributes_type", "body", "Input should be a valid dictionary", what)
-    if not isinstance(request.get("messages"), list):
+    needed = ROUTES[path]
+    if not isinstance(request.get(needed), list if needed == "messages" else (list, str)):
         what = f"<dict of {len(request)} items>"
-        return {}, _invalid("missing", "body.messages", "Field required", what)
+        return {}, _invalid("missing", f"body.{needed}", "Field required", what)
     model = request.get("model")
     if model is not None and model != MODEL:
         message = f"The model `{model}` does not exist. Valid aliases: {MODEL}."

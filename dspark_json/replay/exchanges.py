@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from dspark_json.capture.endpoints import RESPONSES
 from dspark_json.errors import RecordedLineError
+from dspark_json.replay.recording import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,13 +28,6 @@ if TYPE_CHECKING:
 _STREAM: Final = "text/event-stream; charset=utf-8"
 _JSON: Final = "application/json"
 _DONE: Final = "data: [DONE]\n\n"
-_RESPONSES: Final = "/v1/responses"
-# The member that tells which route a request is for.
-_ROUTES: Final = {
-    "messages": "/v1/chat/completions",
-    "prompt": "/v1/completions",
-    "input": _RESPONSES,
-}
 _REMEDY: Final = "The formats are in `dspark-json replay --help`."
 
 
@@ -97,7 +92,7 @@ def _pieces(recorded: Mapping[str, Any], path: str) -> tuple[list[bytes], str]:
     """The body's pieces, and the content type where none is told."""
     encoding = "utf-8"
     if "events" in recorded:
-        texts = [*_texts(recorded["events"]), *(() if path == _RESPONSES else (_DONE,))]
+        texts = [*_texts(recorded["events"]), *(() if path == RESPONSES else (_DONE,))]
     elif "body" in recorded:
         texts = _texts([recorded["body"]])
     elif "chunks_latin1" in recorded:
@@ -142,7 +137,7 @@ def _body(body: bytes, *, more: bool) -> Message:
 
 def _route_of(request: object) -> str | None:
     if isinstance(request, dict):
-        return next((path for member, path in _ROUTES.items() if member in request), None)
+        return next((path for path, member in ROUTES.items() if member in request), None)
     return None
 
 

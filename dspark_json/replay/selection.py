@@ -15,7 +15,7 @@ class Repertoire:
     """The recordings of a server, handed out in turn among those that fit a request best."""
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
-        """``recordings`` holds at least one streamed answer and one that is not."""
+        """``recordings`` holds at least one streamed answer of each route, and one that is not."""
         self._recordings = tuple(recordings)
         self._turns: dict[Traits, Iterator[Recording]] = {}
 

@@ -27,6 +27,8 @@ def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Com
         ("tail", "--help"),
         ("parse", "--help"),
         ("schema", "--help"),
+        ("import", "--help"),
+        ("replay", "--help"),
         ("bench", "capture", "--help"),
     ],
 )

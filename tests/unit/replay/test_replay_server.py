@@ -74,6 +74,30 @@ def test_a_bad_request_gets_an_error_of_vllms_shape(client: httpx.Client, body: 
     assert set(error) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/completions", "completions_two_prompts"),
+        ("/v1/completions", "stream_completions_two_prompts"),
+        ("/v1/responses", "responses_json"),
+        ("/v1/responses", "stream_responses"),
+    ],
+)
+def test_the_other_routes_are_answered_as_recorded(client: httpx.Client, path: str, name: str) -> None:
+    request = packaged_request(name)
+    answer = client.post(path, json=request)
+    assert answer.status_code == 200
+    if name.startswith("stream"):
+        assert answer.text.endswith("data: [DONE]\n\n") is (path == "/v1/completions")
+        last = json.loads(answer.text.removesuffix("data: [DONE]\n\n").strip().rsplit("data: ", 1)[1])
+        assert abs(last.get("response", last).get("created_at", last.get("created", 0)) - time.time()) < 30
+    else:
+        assert answer.json()["object"] == {"/v1/completions": "text_completion", "/v1/responses": "response"}[path]
+    missing = client.post(path, json={"model": "tiny"})
+    assert missing.status_code == 400
+    assert missing.json()["error"]["param"] == ("body.prompt" if path == "/v1/completions" else "body.input")
+
+
 def test_the_model_is_listed_and_other_paths_are_not_found(client: httpx.Client) -> None:
     assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["tiny"]
     assert client.get("/health").status_code == 200

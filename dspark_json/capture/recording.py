@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dspark_json.capture.answer_errors import response_error, stream_error
 from dspark_json.capture.captured import (
     ASSEMBLY_FULL,
     NOT_SEEN,
@@ -31,8 +32,8 @@ from dspark_json.capture.redaction import (
 )
 from dspark_json.capture.request import request_facts
 from dspark_json.capture.response_stream import read_response_stream
-from dspark_json.capture.responses import chat_choices, is_finished
-from dspark_json.capture.stream import StreamReader, read_stream
+from dspark_json.capture.responses import choices_member, is_finished
+from dspark_json.capture.stream import read_stream
 from dspark_json.capture.utf8 import json_string, one_line
 from dspark_json.spool.record import Record
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from dspark_json.capture.echo import Echo
     from dspark_json.capture.pacing import Pacer
     from dspark_json.capture.registration import SchemaReference
-    from dspark_json.capture.response_stream import StreamedResponse
     from dspark_json.capture.settings import RequestCapture
     from dspark_json.schema.requested import RequestedSchemas
 
@@ -198,7 +198,7 @@ def salvage(captured: Captured, problem: Exception, mode: RequestCapture, pacer:
 def is_completed(answer: dict[str, Any]) -> bool:
     """Whether an answer (of a status below 400) is whole: no error, and each choice ended by itself."""
     choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or _response_error(answer) is not None:
+    if not isinstance(choices, list) or not choices or response_error(answer) is not None:
         return False
     for choice in choices:
         reason = choice.get("finish_reason") if isinstance(choice, dict) else None
@@ -230,10 +230,8 @@ def _object(
             text, parsed = private, loads_to_write(private)
     members = _members(text)
     if captured.path == RESPONSES:
-        choices = chat_choices(parsed)
-        if choices or "choices" in parsed or "output" in parsed:  # a body can't make its own
-            members = b"".join((b'"choices":', dumps(choices), b"," if members else b"", members))
-        is_whole = is_finished(parsed) and _response_error(parsed) is None
+        members = b",".join(filter(None, (choices_member(parsed), members)))
+        is_whole = is_finished(parsed) and response_error(parsed) is None
     else:
         is_whole = is_completed(parsed)
     if not members.isascii() or b"\n" in members or b"\r" in members:
@@ -244,7 +242,7 @@ def _object(
         model=_text_or_none(parsed.get("model")),
         completed=is_whole,
         disconnected=not captured.ended,
-        error=_response_error(parsed),
+        error=response_error(parsed),
     )
 
 
@@ -305,7 +303,7 @@ def _streamed(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer
         redact_object(assembled)
     if echo is not None:
         cut_from_object(assembled, echo)
-    error = _stream_error(reader.assembly.error, reader, mode, echo, pacer)
+    error = stream_error(reader.assembly.error, reader, mode, echo, pacer)
     text = dumps(assembled)
     if mode != "full" and captured.status is not None and captured.status >= _ERROR_STATUS:
         text = redact_error(text, pacer)
@@ -327,9 +325,9 @@ def _streamed_response(captured: Captured, mode: RequestCapture, pacer: Pacer) -
     if read.unknown:
         events = read.unknown if mode == "full" else [redact_unknown(event, pacer) for event in read.unknown]
         member = b'"unknown_events":[' + one_line((b",".join(events),), pacer) + b"]"
-        answer.members = answer.members + b"," + member if answer.members else member
+        answer.members = b",".join(filter(None, (answer.members, member)))
     if answer.error is None:
-        answer.error = _stream_error(read.error, read, mode, None, pacer)
+        answer.error = stream_error(read.error, read, mode, None, pacer)
     answer.completed = bool(answer.completed) and answer.error is None
     answer.disconnected = not (captured.ended or read.done)
     pacer.tick()
@@ -365,44 +363,6 @@ def _members(text: bytes) -> bytes:
 def _is_left(captured: Captured, text: bytes) -> bool:
     """Whether the client left: no whole answer, or vLLM's ``null`` for a client that left a non-streaming call."""
     return not captured.ended or (captured.status == 200 and text.strip(_BLANKS) == b"null")
-
-
-def _stream_error(
-    error: Any, reader: StreamReader | StreamedResponse, mode: RequestCapture, echo: Echo | None, pacer: Pacer
-) -> dict[str, str | None] | None:
-    """What went wrong in a stream: the first ``error`` in it, else the first event that could not be read."""
-    message = reader.bad_event
-    if error is not None:
-        return _error_summary(error if mode == "full" else loads_to_write(redact_error(dumps(error), pacer)))
-    if message is None:
-        return None
-    is_withheld = echo is not None or may_quote(message.encode("utf-8", "replace"), pacer, of_error=True)
-    if mode != "full" and is_withheld:
-        message = (
-            f"an event of {reader.bad_event_size} bytes that is no chunk may hold something of the request; it is not "
-            f"kept (DSPARK_CAPTURE_REQUESTS={mode})"
-        )
-    return {"message": message, "type": "capture", "code": "bad_event"}
-
-
-def _response_error(answer: dict[str, Any]) -> dict[str, str | None] | None:
-    error = answer.get("error")
-    if error is not None:
-        return _error_summary(error)
-    # What vLLM sent before its errors got an object of their own.
-    return _error_summary(answer) if answer.get("object") == "error" else None
-
-
-def _error_summary(error: Any) -> dict[str, str | None]:
-    if not isinstance(error, dict):
-        return {"message": _text_of(error), "type": None, "code": None}
-    return {key: _text_of(error.get(key)) for key in ("message", "type", "code")}
-
-
-def _text_of(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return dumps(value).decode()
 
 
 def _text_or_none(value: Any) -> str | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dspark_json.capture.jsontext import dumps
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -53,6 +55,14 @@ def chat_choices(response: Json) -> list[Json]:
             "finish_reason": _finish_reason(status, response.get("incomplete_details")),
         }
     ]
+
+
+def choices_member(response: Json) -> bytes:
+    """The member ``choices`` to stand before those of a response, which can't make its own; empty: none is due."""
+    choices = chat_choices(response)
+    if choices or "choices" in response or "output" in response:
+        return b'"choices":' + dumps(choices)
+    return b""
 
 
 def is_finished(response: Json) -> bool:

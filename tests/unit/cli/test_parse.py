@@ -298,3 +298,15 @@ def test_values_are_printed_in_utf_8_whatever_the_locale(tmp_path: Path) -> None
     command = [*COMMAND, "-", "--content", "--content-schema", "STRING"]
     done = subprocess.run(command, input='"\\"é\\""'.encode(), capture_output=True, env=environment)
     assert json.loads(done.stdout)["parsed"] == "é"
+
+
+def test_an_answer_of_the_responses_api_is_parsed_by_its_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "responses"
+    parts = [{"type": "output_text", "text": '{"a": '}, {"type": "output_text", "text": "7}"}]
+    answer = {"object": "response", "status": "completed", "output": [{"type": "message", "content": parts}]}
+    file.write_text("\ufeff" + json.dumps(answer) + "\n" + json.dumps({"output": 5}), encoding="utf-8")
+    made = parsed(capsys, file, "--content-schema", "a BIGINT")
+    assert (made[0]["parsed"], made[0]["status"]) == ({"a": 7}, "ok")
+    assert made[1]["error"] == "line 2: the answer has no choices"

@@ -225,9 +225,7 @@ def _object(
 ) -> _Answer:
     """A JSON object, ``text`` with the value ``parsed``."""
     if mode != "full":
-        private = _private(text, parsed, captured.status, echo, pacer)
-        if private is not text:
-            text, parsed = private, loads_to_write(private)
+        text, parsed = _private(text, parsed, captured.status, echo, pacer)
     members = _members(text)
     if captured.path == RESPONSES:
         members = b",".join(filter(None, (choices_member(parsed), members)))
@@ -246,14 +244,20 @@ def _object(
     )
 
 
-def _private(text: bytes, parsed: dict[str, Any], status: int | None, echo: Echo | None, pacer: Pacer) -> bytes:
-    """The text of an object without what is of the request; ``parsed``, its value, may be changed."""
-    private = redact_parsed(text, parsed, pacer) if may_echo(text, pacer) else text
+def _private(
+    text: bytes, parsed: dict[str, Any], status: int | None, echo: Echo | None, pacer: Pacer
+) -> tuple[bytes, dict[str, Any]]:
+    """An object without what is of the request: its text and its value (the one given may be changed)."""
+    if may_echo(text, pacer):
+        text = redact_parsed(text, parsed, pacer)
+    private = text
     if status is not None and status >= _ERROR_STATUS:
         private = redact_error(private, pacer)
     elif parsed.get("error") is not None:
         private = redact_error_member(private, pacer)
-    return private if echo is None else redact_prompt(private, echo, pacer)
+    if echo is not None:
+        private = redact_prompt(private, echo, pacer)
+    return private, parsed if private is text else loads_to_write(private)
 
 
 def _large(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:

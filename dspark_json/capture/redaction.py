@@ -103,7 +103,7 @@ def redact_parsed(text: bytes, answer: dict[str, Any], pacer: Pacer) -> bytes:
     The text is gone through token by token only where an echoed value can't be found by what it is: with its key once
     in the text, and written without blanks, as servers do.
     """
-    if _ESCAPED_LETTER.search(text) is None:
+    if not _is_found(_ESCAPED_LETTER, text, pacer):
         for key, value in _echoed_values(answer):
             text = _without_value(text, key, value)
     redact_object(answer)

@@ -72,6 +72,8 @@ def _from_last_event(stream: bytes, pacer: Pacer) -> StreamedResponse | None:
         return None
     unknown: list[bytes] = []
     for number, event in enumerate(events, start=1):
+        if number % _EVENTS_A_TICK == 0:
+            pacer.tick()
         if event.startswith(_NAMED):
             end = event.find(b"\n", 7)
             named = event[7:end]
@@ -83,8 +85,6 @@ def _from_last_event(stream: bytes, pacer: Pacer) -> StreamedResponse | None:
         if not name_of_it or name_of_it in _KNOWN:  # no name, an error, or a last event before the last
             return None
         unknown.append(data_of_it)
-        if number % _EVENTS_A_TICK == 0:
-            pacer.tick()
     text = _response_text(data, name, pacer)
     if text is None:
         return None

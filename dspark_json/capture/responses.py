@@ -33,7 +33,7 @@ def chat_choices(response: Json) -> list[Json]:
     output = response.get("output")
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     status = response.get("status")
-    if not items and status not in FINISHED:
+    if not items and not is_finished(response):
         return []
     parts = [part for item in _answering(items) for part in _objects(item.get("content"))]
     message: Json = {"role": "assistant", "content": _joined(part.get("text") for part in parts)}

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from engine_support import rows_of_both_engines
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from unit.capture.driving import RESPONSES, answer_messages, capture, lines
 
-from dspark_json.capture.responses import chat_choices
+from dspark_json.capture.jsontext import dumps
+from dspark_json.capture.responses import chat_choices, choices_member, is_finished
 from dspark_json.engine import build_plan
 from dspark_json.schema.ddl import from_ddl
 
@@ -111,6 +114,38 @@ def test_an_output_of_another_form_costs_nothing(output: object) -> None:
     )
 
 
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "content", "text", "summary", "phase", "logprobs", "reason"]), inner)
+    ),
+    max_leaves=10,
+)
+ITEMS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "reasoning", "function_call"])},
+    optional=dict.fromkeys(("content", "summary", "phase", "call_id", "name", "arguments"), ANYTHING),
+)
+RESPONSES_OF_ANY_FORM = st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(["completed", "incomplete", "failed"]) | ANYTHING,
+        "output": st.lists(ITEMS | ANYTHING, max_size=3) | ANYTHING,
+        "incomplete_details": ANYTHING,
+        "choices": ANYTHING,
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(RESPONSES_OF_ANY_FORM)
+def test_a_response_of_any_form_has_at_most_one_choice(response: Json) -> None:
+    choices = chat_choices(response)
+    assert len(choices) <= 1
+    assert choices_member(response) in (b"", b'"choices":' + dumps(choices))
+    assert not (is_finished(response) and not choices)
+
+
 def record_of(body: Json | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, status: int = 200) -> Json:
     sent = body if isinstance(body, str) else json.dumps(body)
     return capture(answer_messages([sent.encode()], status=status), tmp_path, monkeypatch, path=RESPONSES)
@@ -126,6 +161,8 @@ def record_of(body: Json | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         ({"status": "cancelled"}, False),
         ({"status": "queued"}, False),
         ({"status": 200}, False),
+        ({"status": ["completed"]}, False),
+        ({"status": {}, "output": []}, False),
         ({}, False),
     ],
 )

@@ -55,6 +55,39 @@ def with_tools(*names: str, strict: bool = True) -> dict[str, Any]:
     return {"model": "m", "tools": [{"type": "function", "function": function} for function in functions]}
 
 
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1/chat/completions", {"messages": []}),
+    "completions": ("/v1/completions", {"prompt": "x"}),
+    "responses": ("/v1/responses", {"input": "x"}),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "response_format": {"response_format": {"type": "json_schema", "json_schema": {"name": "Order", "schema": ORDER}}},
+    "structured_outputs": {"structured_outputs": {"json": {**ORDER, "title": "Order"}}},
+    "guided_json": {"guided_json": json.dumps({**ORDER, "title": "Order"})},
+    "text.format": {"text": {"format": {"type": "json_schema", "name": "Order", "schema": ORDER}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("route", "way"),
+    [*((route, way) for route in ("chat", "completions") for way in WAYS if way != "text.format"),
+     ("responses", "text.format"), ("responses", "structured_outputs")],
+)  # fmt: skip
+def test_every_route_registers_the_schema_however_it_is_asked_for(
+    route: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, request = FORMS[route]
+    function = {"name": "f", "strict": True, "parameters": ORDER}
+    tool = {"type": "function", **function} if route == "responses" else {"type": "function", "function": function}
+    body = json.dumps({**request, **WAYS[way], "tools": [tool]}).encode()
+    with closing(make_hook(APP, tmp_path, monkeypatch)) as hook:
+        asyncio.run(ask(hook, Client(body), scope_for(path)))
+    (record,) = records(tmp_path)
+    found = {document["kind"]: document for document in SpoolReader(tmp_path).schemas()}
+    assert record["_dspark"]["schema"] == {"name": "Order", "hash": found["content"]["hash"]}
+    assert (found["content"]["name"], found["tool"]["name"]) == ("Order", "f")
+
+
 def fields(number: int) -> dict[str, Any]:
     return {"type": "object", "properties": {f"field_{number}": {"type": "string"}}}
 

@@ -64,6 +64,9 @@ KNOWN_EVENTS: Final = frozenset(
     }
 )
 
+# Items and their parts in one response together; each costs a kilobyte.
+_MOST_PARTS: Final = 32_768
+
 
 class ResponseAssembly:
     """The response of a stream so far.
@@ -73,7 +76,7 @@ class ResponseAssembly:
     version does not know, as they were.
     """
 
-    __slots__ = ("_items", "_last_item", "_response", "error", "fed", "is_last", "unknown")
+    __slots__ = ("_budget", "_items", "_last_item", "_response", "error", "fed", "is_last", "unknown")
 
     def __init__(self) -> None:
         self.error: Any = None
@@ -83,6 +86,7 @@ class ResponseAssembly:
         self._response: Json = {}
         self._items: dict[int, _Item] = {}
         self._last_item = 0
+        self._budget = _Budget()
 
     def feed(self, event: Json) -> None:
         """Add an event; ``ValueError`` if it does not have the shape of one."""
@@ -122,7 +126,7 @@ class ResponseAssembly:
         elif name in _PARTS:
             self._item(event, None).take_part(event, _PARTS[name])
         elif name == "response.output_item":
-            self._items[self._index(event)] = _Item(dict(event["item"]))
+            self._items[self._index(event)] = _Item(dict(event["item"]), self._budget)
         elif kind == "response.output_text.annotation.added":
             self._item(event, _GROWING["response.output_text"]).annotate(event)
         elif name == "response":
@@ -153,7 +157,7 @@ class ResponseAssembly:
             fields: Json = {"id": event.get("item_id"), "type": kind}
             if kind == "message":
                 fields["role"] = "assistant"
-            item = self._items[index] = _Item(fields)
+            item = self._items[index] = _Item(fields, self._budget)
         return item
 
     def answer(self) -> Json:
@@ -163,12 +167,28 @@ class ResponseAssembly:
         return {**self._response, "output": [self._items[index].answer() for index in sorted(self._items)]}
 
 
+class _Budget:
+    """Counts the items and parts of an answer; ``ValueError`` for more than any has."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _MOST_PARTS
+
+    def one_more(self) -> None:
+        if not self._left:
+            raise ValueError("too many items and parts")
+        self._left -= 1
+
+
 class _Item:
     """One item of the output while it grows; texts are lists of pieces until they are asked for."""
 
-    __slots__ = ("_fields", "_parts", "_texts")
+    __slots__ = ("_budget", "_fields", "_parts", "_texts")
 
-    def __init__(self, fields: Json) -> None:
+    def __init__(self, fields: Json, budget: _Budget) -> None:
+        budget.one_more()
+        self._budget = budget
         self._fields = fields
         self._texts: dict[tuple[str | None, int, str], list[str]] = {}
         self._parts: dict[str, dict[int, Json]] = {}
@@ -196,8 +216,8 @@ class _Item:
 
     def take_part(self, event: Json, name: str) -> None:
         part = dict(event["part"])
-        index = _part_index(event)
-        self._parts.setdefault(name, {})[index] = part
+        index = self._place(name, _part_index(event))
+        self._parts[name][index] = part
         for member in ("text", "refusal"):
             if part.get(member):  # an announced part has an empty text
                 self._texts.pop((name, index, member), None)
@@ -210,8 +230,16 @@ class _Item:
     def _part_of(self, event: Json, growing: _Growing) -> int:
         if growing.parts is None:
             return 0
-        index = _part_index(event)
-        self._parts.setdefault(growing.parts, {}).setdefault(index, {"type": growing.part_type})
+        index = self._place(growing.parts, _part_index(event))
+        self._parts[growing.parts][index].setdefault("type", growing.part_type)
+        return index
+
+    def _place(self, name: str, index: int) -> int:
+        """Make room for a part, if it is a new one."""
+        parts = self._parts.setdefault(name, {})
+        if index not in parts:
+            self._budget.one_more()
+            parts[index] = {}
         return index
 
     def answer(self) -> Json:

@@ -304,6 +304,16 @@ def test_whatever_a_server_sends_is_read_without_an_exception_and_however_it_is_
     assert whole.response == HEAD
 
 
+@pytest.mark.parametrize("member", ["output_index", "content_index"])
+def test_a_million_items_or_parts_are_not_all_kept(member: str) -> None:
+    place = {"output_index": 0, "content_index": 0}
+    stream = [event("response.output_text.delta", delta="x", **{**place, member: n}) for n in range(40_000)]
+    found = read(created(), *stream, cut_off=True)
+    kept = found.response["output"]
+    assert 10_000 < len(kept if member == "output_index" else kept[0]["content"]) < 40_000
+    assert found.bad_event is not None
+
+
 def test_a_left_recording_is_kept_as_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = next(one for one in EVENTS if one["name"] == "responses_client_leaves")
     request = json.dumps(left["request"]).encode()

@@ -35,6 +35,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      ├── RecordedLineError              DSPARK_JSON_RECORDED_LINE
      ├── EngineUnavailableError         DSPARK_JSON_ENGINE_UNAVAILABLE
      ├── EngineFailedError              DSPARK_JSON_ENGINE_FAILED
+     ├── DeviceError                    DSPARK_JSON_DEVICE
      └── MissingPackageError            DSPARK_JSON_MISSING_PACKAGE
 """
 
@@ -250,6 +251,12 @@ class EngineFailedError(DSparkJsonError):
     """The parse engine failed at a record; the message names it."""
 
     code = "DSPARK_JSON_ENGINE_FAILED"
+
+
+class DeviceError(DSparkJsonError):
+    """The memory of a GPU can't be allocated, opened or copied."""
+
+    code = "DSPARK_JSON_DEVICE"
 
 
 class MissingPackageError(DSparkJsonError):

@@ -112,6 +112,14 @@ def _number(minimum: int, maximum: int, *, exclusive: bool = False) -> Parser:
     return parse
 
 
+def _device(text: str) -> str:
+    """A GPU's number as text, or ``host``."""
+    word = text.strip().lower()
+    if word != "host" and not re.fullmatch(r"[0-9]{1,3}", word):
+        raise _Refusal('allowed are the number of a GPU, as CUDA counts those that the server sees, and "host"')
+    return word if word == "host" else str(int(word))
+
+
 def _boolean(text: str) -> bool:
     lowered = text.strip().lower()
     if lowered not in {"true", "false"}:
@@ -451,7 +459,16 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
-    Option(name, parse, default, doc, scope=Scope.HOOK, shown_default=shown, secret=name == "DSPARK_API_KEY")
+    Option(
+        name,
+        parse,
+        default,
+        doc,
+        aliases=("vllm.json_output_buffer_size_mb",) if name == "DSPARK_DEVICE_BUFFER_MB" else (),
+        scope=Scope.HOOK,
+        shown_default=shown,
+        secret=name == "DSPARK_API_KEY",
+    )
     for name, parse, default, doc, shown in (
         (
             "DSPARK_SPOOL",
@@ -532,6 +549,34 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             "Age above which segments are deleted, in hours.",
             "no limit",
         ),
+        (
+            "DSPARK_DEVICE_RING",
+            _one_of("auto", "on", "off"),
+            "off",
+            (
+                "Whether the newest records are mirrored in a GPU's memory, for a reader on the same machine that "
+                "parses there ([gpu.md](gpu.md)). `auto`: where cupy and a GPU are there. `on`: that there is none is "
+                "an error in the log, and counted. Either way the server serves and the spool is written."
+            ),
+            None,
+        ),
+        (
+            "DSPARK_DEVICE_BUFFER_MB",
+            _integer(1, 65_536),
+            128,
+            "Size of that mirror, in MiB.",
+            None,
+        ),
+        (
+            "DSPARK_DEVICE",
+            _device,
+            "0",
+            (
+                "The GPU that the mirror is in, by its number among those that the server sees; `host`: a file in the "
+                "lane's folder, to try the mirror without a GPU."
+            ),
+            None,
+        ),
     )
 )
 
@@ -584,16 +629,21 @@ def hook_values(environment: Mapping[str, str]) -> tuple[dict[str, Value], list[
     starts with another durability than was asked for would be worse than one that does not start.
     """
     values: dict[str, Value] = {option.name: option.default for option in HOOK_OPTIONS}
-    by_name = {option.name: option for option in HOOK_OPTIONS}
+    by_name = {name: option for option in HOOK_OPTIONS for name in (option.name, *option.aliases)}
+    given: dict[str, str] = {}
     warnings: list[str] = []
     for name, text in sorted(environment.items()):
-        if not name.startswith("DSPARK_"):
-            continue
         known = by_name.get(name)
         if known is None:
-            warnings.append(f"{name} is not a setting of the hook. {_suggestion(name, HOOK_OPTIONS)}")
+            if name.startswith("DSPARK_"):
+                warnings.append(f"{name} is not a setting of the hook. {_suggestion(name, HOOK_OPTIONS)}")
         elif text.strip():
-            values[name] = _parsed(known, name, text)
+            if known.name in given:
+                raise InvalidOptionError(
+                    f'"{given[known.name]}" and "{name}" are two names of one setting', remedy="Give one of them."
+                )
+            given[known.name] = name
+            values[known.name] = _parsed(known, name, text)
     return values, warnings
 
 

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.capture.captured import ASSEMBLY_FULL, TOO_LARGE
+from dspark_json.capture.mirror import DeviceMirror
 from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.capture.pacing import Pacer
 from dspark_json.capture.recording import make_recording, salvage
@@ -84,6 +85,7 @@ class Appender:
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._pacer = Pacer()
         self._schemas = SchemaRegistrar(self.count, self.note_exception, self._pacer)
+        self._mirror = DeviceMirror(settings.device, self.count)
         self._untyped_models: set[str] = set()
         self._dropped = Notice()
         self._unopened = Notice()
@@ -191,6 +193,7 @@ class Appender:
                     maintain_at = time.monotonic() + _MAINTAIN_SECONDS
             except Exception:  # noqa: BLE001 - the thread must live as long as the server
                 self.note_exception()
+        self._mirror.close()
         if self._writer is not None:
             self._writer.close()
 
@@ -303,6 +306,7 @@ class Appender:
                 self._counters = Counters()
                 self._writer = writer
             self._schemas.use(SchemaStore(writer.folder), writer.schema_uses)
+            self._mirror.attach(writer)
             self._retry_seconds, self._retry_at = _FIRST_RETRY_SECONDS, 0.0
             self._on_open(writer)
             return
@@ -320,6 +324,7 @@ class Appender:
         if self._writer is None:
             self._open()
             return
+        self._mirror.beat()
         try:
             self._writer.maintain()
         except SpoolError as error:

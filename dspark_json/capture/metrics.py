@@ -25,6 +25,9 @@ _HELP: Final = {
     "retention_deleted_records": "Records deleted by retention.",
     "retention_deleted_bytes": "Bytes deleted by retention.",
     "json_object_without_schema": "Requests for json_object without a schema.",
+    "device_ring_records": "Records that were mirrored in the device ring.",
+    "device_ring_left_out": "Records that were too large for the device ring.",
+    "device_ring_failures": "Times that the device ring failed and was given up.",
 }
 _LANE_HELP: Final = {
     "first": "Number of the oldest record kept.",

@@ -21,6 +21,15 @@ RequestCapture = Literal["none", "settings", "full"]
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """The mirror in a GPU's memory: ``device`` is its number, or ``host`` for a file; ``size`` is in bytes."""
+
+    ring: Literal["auto", "on", "off"] = "off"
+    device: str = "0"
+    size: int = 128 * MIB
+
+
+@dataclass(frozen=True, slots=True)
 class HookSettings:
     """What the hook was told; sizes in bytes, times in seconds.
 
@@ -37,6 +46,7 @@ class HookSettings:
     assembly: int
     queue: int
     writer: WriterSettings
+    device: DeviceSettings = DeviceSettings()
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -54,6 +64,11 @@ class HookSettings:
             assembly=cast("int", values["DSPARK_ASSEMBLY_MB"]) * MIB,
             queue=cast("int", values["DSPARK_QUEUE_MB"]) * MIB,
             writer=_writer_settings(values),
+            device=DeviceSettings(
+                ring=cast("Literal['auto', 'on', 'off']", values["DSPARK_DEVICE_RING"]),
+                device=cast("str", values["DSPARK_DEVICE"]),
+                size=cast("int", values["DSPARK_DEVICE_BUFFER_MB"]) * MIB,
+            ),
             warnings=tuple(warnings),
         )
 

@@ -83,6 +83,8 @@ class LaneWriter:
         self._gone = False
         self._closed = False
         self._lanes = 1
+        # Called with the first number and the lines of what an append stored, once readers see it; must not raise.
+        self.after_append: Callable[[int, list[bytes]], None] | None = None
         with claim(folder) as got:
             if not got:
                 raise claim_refused(folder)
@@ -166,6 +168,8 @@ class LaneWriter:
             raise self._gone_error()
         self.counters.add("records", len(records))
         self.counters.add("bytes", sum(len(line) for part in parts for line in part.data))
+        if self.after_append is not None:
+            self.after_append(before, [line for part in parts for line in part.data])
 
     def sync(self) -> None:
         """Bring everything appended so far to the disk: data, index, then the names in the folder."""

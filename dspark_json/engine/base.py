@@ -98,7 +98,8 @@ class ParseStats:
     ``bytes`` are those of the lines, ``parse_ns`` is wall time. ``filtered`` are records that the filters left out:
     no other count but the first two has them. ``mismatches`` are values of another type than declared, ``invalid`` and
     ``truncated`` contents (and arguments of a tool that has a type) with that status, ``dropped`` rows left out by
-    ``mode`` DROPMALFORMED.
+    ``mode`` DROPMALFORMED. ``fallback`` are records that the GPU engine handed to the native one, ``gpu_ns`` is the
+    time that the GPU was at work for.
     """
 
     records: int = 0
@@ -110,6 +111,8 @@ class ParseStats:
     truncated: int = 0
     dropped: int = 0
     filtered: int = 0
+    fallback: int = 0
+    gpu_ns: int = 0
 
     def add(self, other: ParseStats) -> None:
         """Adds another batch's counts to these."""
@@ -219,10 +222,13 @@ def log_batch(stats: ParseStats) -> None:
         micros = stats.parse_ns / 1000
         mean = micros / stats.records if stats.records else 0.0
         _LOG.debug(
-            "[DSpark] parsed %d bytes in %.0f µs (%d records, mean %.1f µs)%s",
+            "[DSpark] parsed %d bytes in %.0f µs (%d records, mean %.1f µs)%s%s",
             stats.bytes,
             micros,
             stats.records,
             mean,
             f", filtered_records {stats.filtered}" if stats.filtered else "",
+            f", dspark_gpu_kernel_time_ms {stats.gpu_ns / 1e6:.3f}, dspark_gpu_fallback_records {stats.fallback}"
+            if stats.gpu_ns
+            else "",
         )

@@ -1,0 +1,199 @@
+"""Columns out of text, for values that are plain: those about which the text alone proves what the rows are.
+
+A value is plain where every member that its text has is one that was asked for, once, and null or of its type in its
+plainest form. That no member is missing, unknown or there twice follows from counting: the text has as many members
+that are not null as the columns have values (``is_plain``). Whatever is not plain is for the native engine, whose rows
+are the rule; so nothing here repairs, rounds or guesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER
+from dspark_json.schema.fields import timestamp_unit, wire_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dspark_json.engine.text_fields import TextField
+    from dspark_json.engine.text_reader import TextBatch
+
+__all__ = ["Built", "any_in_lists", "build", "is_plain", "member", "nothing", "per_list", "true"]
+
+_DEEPEST: Final = 100  # openings in the text of a value that is kept as text; the grammar's limit is 128 levels
+_LAST_SECOND: Final = 253_402_300_799
+_INT32: Final = 2**31
+
+_INTEGER: Final = r"^-?(0|[1-9][0-9]{0,17})$"
+_SHORT_INTEGER: Final = r"^-?(0|[1-9][0-9]{0,8})$"
+# What can neither overflow nor have more digits than any parser takes exactly.
+_NUMBER: Final = r"^-?[0-9]{1,17}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$"
+_SECONDS: Final = r"^(0|[1-9][0-9]{0,11})$"
+_MICROS: Final = r"^(0|[1-9][0-9]{0,16})$"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A column, and for each of its values whether it is not plain."""
+
+    column: pa.Array
+    bad: pa.Array
+
+
+def is_plain(batch: TextBatch, members: Sequence[TextField]) -> pa.Array:
+    """For each value whether its text has no member but those that the columns have a value of, and nulls.
+
+    One that has nothing but nulls is none: a text that is not JSON looks the same.
+    """
+    seen = _seen(batch.rows, members)
+    there = pc.subtract(batch.members.cast(pa.int64()), batch.nulls.cast(pa.int64()))
+    return pc.and_(pc.and_(pc.equal(seen, there), pc.greater(seen, 0)), pc.invert(batch.odd))
+
+
+def member(rows: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """A member of a struct as the reader gave it; nulls of ``kind`` where it gave none."""
+    index = rows.type.get_field_index(name) if pa.types.is_struct(rows.type) else -1
+    return pa.nulls(len(rows), kind) if index < 0 else rows.flatten()[index]
+
+
+def build(rows: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
+    """The column ``wanted``, a projection of ``declared``, out of the struct of text that it is a member of."""
+    names = wire_names(declared)
+    parts = [_column(member(rows, name, pa.null()), wanted, declared) for name in names]
+    if not parts:
+        return Built(pa.nulls(len(rows), wanted.type), nothing(len(rows)))
+    built = parts[0]
+    for other in parts[1:]:  # the first that is not null; which of them was not plain does not matter
+        built = Built(pc.if_else(pc.is_valid(built.column), built.column, other.column), pc.or_(built.bad, other.bad))
+    return built
+
+
+def nothing(length: int) -> pa.Array:
+    """False, so many times."""
+    return pa.repeat(pa.scalar(value=False), length)
+
+
+def per_list(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """The sum over each list of numbers that belong to its items."""
+    sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(values.cast(pa.int64()))])
+    offsets = lists.offsets
+    upper, lower = sums.take(offsets.slice(1)), sums.take(offsets.slice(0, len(lists)))
+    return pc.subtract(upper, lower)
+
+
+def any_in_lists(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """For each list whether one of its items has a true value."""
+    return pc.greater(per_list(lists, values), 0)
+
+
+def _seen(rows: pa.Array, members: Sequence[TextField]) -> pa.Array:
+    """How many members that are not null the columns have, those inside values that are kept as text included."""
+    total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
+    for one in members:
+        column = member(rows, one.name, pa.null())
+        total = pc.add(total, pc.is_valid(column).cast(pa.int64()))
+        total = pc.add(total, _seen_inside(column, one))
+    return total
+
+
+def _seen_inside(column: pa.Array, one: TextField) -> pa.Array:
+    if one.members is not None and pa.types.is_struct(column.type):
+        return _seen(column, one.members)
+    if one.item is not None and pa.types.is_list(column.type):
+        return per_list(column, _seen_inside(column.values, one.item))
+    none = pa.repeat(pa.scalar(0, pa.int64()), len(column))
+    if one.members is not None or one.item is not None or not pa.types.is_string(column.type):
+        return none
+    raw = _is_container(column)
+    if not pc.any(raw).as_py():
+        return none
+    texts = pc.if_else(raw, column, pa.scalar("", pa.string()))
+    found = pc.subtract(
+        pc.count_substring_regex(texts, pattern=MEMBER), pc.count_substring_regex(texts, pattern=NULL_MEMBER)
+    )
+    return pc.fill_null(found.cast(pa.int64()), 0)
+
+
+def _is_container(texts: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.or_(pc.starts_with(texts, "{"), pc.starts_with(texts, "[")), fill_value=False)
+
+
+def _column(texts: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
+    kind = wanted.type
+    length = len(texts)
+    if texts.null_count == length:
+        return Built(pa.nulls(length, kind), nothing(length))
+    if pa.types.is_struct(kind):
+        return _struct(texts, wanted, declared)
+    if pa.types.is_list(kind):
+        return _list(texts, wanted, declared)
+    if not pa.types.is_string(texts.type) or pa.types.is_map(kind):
+        return Built(pa.nulls(length, kind), pc.is_valid(texts))
+    column, good = _scalar(texts, kind, timestamp_unit(declared))
+    return Built(column, pc.and_(pc.is_valid(texts), pc.invert(good)))
+
+
+def _struct(texts: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
+    length = len(texts)
+    if not pa.types.is_struct(texts.type):
+        return Built(pa.nulls(length, wanted.type), pc.is_valid(texts))
+    fields = [wanted.type.field(i) for i in range(wanted.type.num_fields)]
+    built = [build(texts, one, declared.type.field(one.name)) for one in fields]
+    bad = nothing(length)
+    for one in built:
+        bad = pc.or_(bad, one.bad)
+    # Members that are not wanted are not looked into: what is wrong with them shows in no column.
+    column = pa.StructArray.from_arrays([one.column for one in built], fields=fields, mask=pc.is_null(texts))
+    return Built(column, bad)
+
+
+def _list(texts: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
+    length = len(texts)
+    if not pa.types.is_list(texts.type):
+        return Built(pa.nulls(length, wanted.type), pc.is_valid(texts))
+    item = _column(texts.values, wanted.type.value_field, declared.type.value_field)
+    bad = item.bad
+    if pa.types.is_nested(wanted.type.value_type):
+        bad = pc.or_(bad, pc.is_null(texts.values))  # a null, or something that is none of these
+    column = pa.ListArray.from_arrays(texts.offsets, item.column, type=wanted.type, mask=pc.is_null(texts))
+    return Built(column, any_in_lists(texts, bad))
+
+
+def _scalar(texts: pa.Array, kind: pa.DataType, unit: str | None) -> tuple[pa.Array, pa.Array]:
+    """A column out of text, and where that was plain; the rest is null."""
+    if pa.types.is_string(kind):
+        quoted = pc.starts_with(texts, '"')
+        column = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+        openings = pc.count_substring_regex(texts, pattern=r"[\[{]")
+        return column, true(pc.or_(quoted, pc.less_equal(openings, _DEEPEST)))
+    if pa.types.is_boolean(kind):
+        return pc.equal(texts, "true"), true(pc.or_(pc.equal(texts, "true"), pc.equal(texts, "false")))
+    if pa.types.is_timestamp(kind):
+        return _timestamp(texts, kind, _MICROS if unit == "us" else _SECONDS, 1 if unit == "us" else 1_000_000)
+    if pa.types.is_float64(kind):
+        pattern = _NUMBER
+    elif kind == pa.int64():
+        pattern = _INTEGER
+    else:
+        pattern = _SHORT_INTEGER
+    good = true(pc.match_substring_regex(texts, pattern=pattern))
+    return pc.if_else(good, texts, pa.scalar(None, pa.string())).cast(kind), good
+
+
+def _timestamp(texts: pa.Array, kind: pa.DataType, pattern: str, factor: int) -> tuple[pa.Array, pa.Array]:
+    good = true(pc.match_substring_regex(texts, pattern=pattern))
+    numbers = pc.if_else(good, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    within = pc.less_equal(numbers, _LAST_SECOND * (1_000_000 // factor))
+    good = pc.and_(good, true(within))
+    micros = pc.multiply(pc.if_else(good, numbers, pa.scalar(None, pa.int64())), factor)
+    return micros.cast(kind), good
+
+
+def true(mask: pa.Array) -> pa.Array:
+    """A mask with false where it is null."""
+    return pc.fill_null(mask, fill_value=False)

@@ -1,0 +1,61 @@
+"""What the GPU engine asks of a JSON reader, and the patterns by which it counts in raw text (DESIGN §7).
+
+The patterns keep to what Python's ``re`` and cuDF's regular expressions understand alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from dspark_json.engine.text_fields import TextField
+
+__all__ = ["MEMBER", "NULL_MEMBER", "ODD", "RECORD_END", "TextBatch", "TextReader"]
+
+# A member of an object: a quote that no backslash stands before, and a colon. Never fewer than there are, where ODD
+# finds nothing; more where a string begins with a colon.
+MEMBER: Final = r'[^\\]"[ \t\r\n]*:'
+# A member that is null; never one that MEMBER does not count, where ODD finds nothing.
+NULL_MEMBER: Final = r'[^\\]"[ \t\r\n]*:[ \t\r\n]*null'
+# Text about which the counts say nothing, or whose strings readers may understand differently: a member's name that
+# ends with a backslash, a string that begins with ":null", surrogates and NUL behind \u.
+ODD: Final = (
+    r'\\\\"[ \t\r\n]*:'
+    r'|[:,\[{][ \t\r\n]*"[ \t\r\n]*:[ \t\r\n]*null'
+    r"|\\u([dD][89abcdefABCDEF]|0000)"
+)
+RECORD_END: Final = b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class TextBatch:
+    """Values that a reader read, one row each.
+
+    ``rows`` has the members asked for (``text_type``), strings with their quotes but without their escapes, other
+    values as written; a value that is no JSON object is null in all members. ``members`` and ``nulls`` count ``MEMBER``
+    and ``NULL_MEMBER`` in each value's text, ``odd`` says whether ``ODD`` is in it.
+    """
+
+    rows: pa.StructArray
+    members: pa.Array
+    nulls: pa.Array
+    odd: pa.Array
+
+
+class TextReader(Protocol):
+    """Reads JSON objects as text; the one seam between the engine and a GPU."""
+
+    def read(
+        self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField], separator: bytes
+    ) -> TextBatch:
+        """Read values of which each ends with the one-byte ``separator``, which is nowhere else.
+
+        ``data`` is the host's memory, or the address of a GPU's; value i ends at ``ends[i]``, the separator included.
+        Raises ``EngineFailedError``.
+        """
+        ...

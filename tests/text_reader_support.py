@@ -1,0 +1,73 @@
+"""A text reader without a GPU, to the letter of ``TextReader``: what the GPU engine is tested on everywhere.
+
+It notes the calls made, and does what cuDF's reader is documented to do: members that were not asked for are left out,
+of duplicates the last one counts, a value of another kind than asked for is null (but any is a text), a row that is not
+JSON is null in all members.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
+from dspark_json.engine.text_fields import TextField, text_type
+from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, TextBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass
+class HostTextReader:
+    """Reads text with the parser of the reference engine."""
+
+    calls: list[tuple[int, tuple[str, ...], bytes]] = field(default_factory=list)
+
+    def read(
+        self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField], separator: bytes
+    ) -> TextBatch:
+        assert not isinstance(data, int)
+        self.calls.append((len(ends), tuple(one.name for one in members), separator))
+        begin, lines = 0, []
+        for end in ends:
+            one = bytes(data[begin:end])
+            assert one.endswith(separator)
+            assert one.count(separator) == 1
+            lines.append(one[:-1])
+            begin = end
+        texts = [line.decode() for line in lines]
+        rows = [_row(line, members) for line in lines]
+        kind = pa.struct([pa.field(one.name, text_type(one)) for one in members])
+        return TextBatch(
+            rows=pa.array(rows, kind),
+            members=pa.array([len(re.findall(MEMBER, text)) for text in texts], pa.int32()),
+            nulls=pa.array([len(re.findall(NULL_MEMBER, text)) for text in texts], pa.int32()),
+            odd=pa.array([re.search(ODD, text) is not None for text in texts], pa.bool_()),
+        )
+
+
+def _row(line: bytes, members: Sequence[TextField]) -> dict[str, Any]:
+    try:
+        root = parse(line).root
+    except JsonSyntaxError:
+        return {}
+    return _object(root, members) if root.kind == Kind.OBJECT else {}
+
+
+def _object(value: Value, members: Sequence[TextField]) -> dict[str, Any]:
+    found = value.members()
+    return {one.name: _value(found[one.name], one) for one in members if one.name in found}
+
+
+def _value(value: Value, wanted: TextField) -> Any:
+    if value.is_null:
+        return None
+    if wanted.members is not None:
+        return _object(value, wanted.members) if value.kind == Kind.OBJECT else None
+    if wanted.item is not None:
+        return [_value(item, wanted.item) for item in value.items()] if value.kind == Kind.ARRAY else None
+    return f'"{value.string()}"' if value.kind == Kind.STRING else value.raw()

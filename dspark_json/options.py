@@ -342,8 +342,16 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "parse_mode",
         _one_of("auto", "cpu", "gpu-accelerated"),
         "auto",
-        "`auto`, `cpu`, or `gpu-accelerated`, which fails where no GPU engine can run: there is no silent fallback.",
+        "`auto`, `cpu`, or `gpu-accelerated`, which fails where no GPU engine can run: there is no silent fallback. "
+        "The log says which engine it is and why.",
         aliases=("dspark.json.parse_mode",),
+    ),
+    Option(
+        "gpuShare",
+        _integer(1, 100),
+        12,
+        "The most of a GPU's threads that parsing takes, in percent, where CUDA's multi-process service (MPS) divides "
+        "them; without it a warning says that this can't be kept.",
     ),
     Option(
         "contentSchema",

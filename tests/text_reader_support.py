@@ -25,18 +25,16 @@ if TYPE_CHECKING:
 class HostTextReader:
     """Reads text with the parser of the reference engine."""
 
-    calls: list[tuple[int, tuple[str, ...], bytes]] = field(default_factory=list)
+    calls: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
-    def read(
-        self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField], separator: bytes
-    ) -> TextBatch:
+    def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
         assert not isinstance(data, int)
-        self.calls.append((len(ends), tuple(one.name for one in members), separator))
+        self.calls.append((len(ends), tuple(one.name for one in members)))
         begin, lines = 0, []
         for end in ends:
             one = bytes(data[begin:end])
-            assert one.endswith(separator)
-            assert one.count(separator) == 1
+            assert one.endswith(b"\n")
+            assert one.count(b"\n") == 1
             lines.append(one[:-1])
             begin = end
         texts = [line.decode() for line in lines]

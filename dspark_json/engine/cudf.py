@@ -109,12 +109,10 @@ class _Timed:
         self.took_ns = 0
         self._reader = reader
 
-    def read(
-        self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField], separator: bytes
-    ) -> TextBatch:
+    def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
         started = time.perf_counter_ns()
         try:
-            return self._reader.read(data, ends, members, separator)
+            return self._reader.read(data, ends, members)
         finally:
             self.took_ns += time.perf_counter_ns() - started
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from dspark_json.engine.text_fields import TextField
     from dspark_json.engine.text_reader import TextBatch
 
-__all__ = ["Built", "any_in_lists", "build", "is_plain", "member", "nothing", "per_list", "true"]
+__all__ = ["MOST_OPENINGS", "Built", "any_in_lists", "build", "is_plain", "member", "nothing", "per_list", "true"]
 
-_DEEPEST: Final = 100  # openings in the text of a value that is kept as text; the grammar's limit is 128 levels
+MOST_OPENINGS: Final = 100  # openings in the text of a value that is kept as text; the grammar's limit is 128 levels
 _LAST_SECOND: Final = 253_402_300_799
 _INT32: Final = 2**31
 
@@ -170,7 +170,9 @@ def _scalar(texts: pa.Array, kind: pa.DataType, unit: str | None) -> tuple[pa.Ar
         quoted = pc.starts_with(texts, '"')
         column = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
         openings = pc.count_substring_regex(texts, pattern=r"[\[{]")
-        return column, true(pc.or_(quoted, pc.less_equal(openings, _DEEPEST)))
+        # A tab may stand for a line feed, which would have to be kept as written.
+        whole = pc.and_(pc.less_equal(openings, MOST_OPENINGS), pc.invert(pc.match_substring(texts, "\t")))
+        return column, true(pc.or_(quoted, whole))
     if pa.types.is_boolean(kind):
         return pc.equal(texts, "true"), true(pc.or_(pc.equal(texts, "true"), pc.equal(texts, "false")))
     if pa.types.is_timestamp(kind):

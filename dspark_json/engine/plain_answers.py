@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dspark_json.engine.plain import Built, any_in_lists, build, is_plain, member, nothing, per_list, true
+from dspark_json.engine.plain import (
+    MOST_OPENINGS,
+    Built,
+    any_in_lists,
+    build,
+    is_plain,
+    member,
+    nothing,
+    per_list,
+    true,
+)
 from dspark_json.engine.text_fields import TextField, text_fields
-from dspark_json.engine.text_reader import RECORD_END
 from dspark_json.schema.envelope import RECORD_COLUMN
 
 if TYPE_CHECKING:
@@ -25,14 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainRows", "plain_rows"]
 
-# Between contents that are read as one text: a control character, which no JSON text holds as it is.
-_CONTENT_END: Final = b"\x1e"
 _BLANK: Final = r"^[ \t\n\r]*$"
 # Text of which not even the beginning is JSON, nor anything that is taken off before the value.
 _PROSE: Final = r"^([A-Za-eg-mo-su-z#*(]|t[^r]|f[^a]|n[^u])"
 _END_OF_THINK: Final = "</think>"
 _STRING: Final = pa.scalar(None, pa.string())
-_VALUE: Final = pa.field("v", pa.string())
+_SPACE: Final = " \t\n\r"
 # A call's arguments are read too; plain choices have no calls, but whether they have shows here.
 _MADE_OF_CONTENTS: Final = frozenset({"parsed", "parse_status", "message"})
 
@@ -92,7 +99,7 @@ def plain_rows(batch: TextBatch, spans: RecordSpans, plan: ParsePlan, reader: Te
 
 def read_records(reader: TextReader, spans: RecordSpans, plan: ParsePlan, data: memoryview | int) -> TextBatch:
     """Read the lines of records as text."""
-    return reader.read(data, spans.ends, text_fields(plan.declared), RECORD_END)
+    return reader.read(data, spans.ends, text_fields(plan.declared))
 
 
 def _shows_contents(plan: ParsePlan) -> bool:
@@ -201,10 +208,9 @@ def _typed(content: pa.Array, tried: pa.Array, kind: pa.DataType, reader: TextRe
     members = text_fields(fields)
     if not members or not len(content):
         return pa.nulls(len(content), kind), nothing(len(content))
-    usable = _usable(content, tried)
-    batch = _read(pc.if_else(usable, content, "{}"), members, reader)
+    batch = _read(pc.if_else(tried, _one_line(content), "{}"), members, reader)
     built = [build(batch.rows, field, field) for field in fields]
-    good = pc.and_(usable, is_plain(batch, members))
+    good = pc.and_(tried, is_plain(batch, members))
     for part in built:
         good = pc.and_(good, pc.invert(part.bad))
     return pa.StructArray.from_arrays([part.column for part in built], fields=fields, mask=pc.invert(good)), good
@@ -218,24 +224,24 @@ def _as_text(content: pa.Array, tried: pa.Array, reader: TextReader) -> tuple[pa
     """
     if not len(content):
         return content, nothing(0)
-    usable = _usable(content, tried)
-    lines = pc.binary_join_element_wise('{"v":', pc.if_else(usable, content, "null"), "}", "")
-    batch = _read(lines, (TextField("v"),), reader)
-    found = build(batch.rows, _VALUE, _VALUE)
-    text = member(batch.rows, "v", pa.string())
-    good = pc.and_(usable, true(pc.equal(text, pc.utf8_trim(content, " \t\n\r"))))
-    good = pc.and_(good, pc.invert(found.bad))
-    return pc.if_else(good, text, _STRING), good
+    one_line = _one_line(content)
+    lines = pc.binary_join_element_wise('{"v":', pc.if_else(tried, one_line, "null"), "}", "")
+    text = member(_read(lines, (TextField("v"),), reader).rows, "v", pa.string())
+    openings = pc.count_substring_regex(one_line, pattern=r"[\[{]")
+    good = pc.and_(tried, true(pc.equal(text, pc.utf8_trim(one_line, _SPACE))))
+    good = pc.and_(good, true(pc.less_equal(openings, MOST_OPENINGS)))
+    return pc.if_else(good, pc.utf8_trim(content, _SPACE), _STRING), good
 
 
-def _usable(content: pa.Array, tried: pa.Array) -> pa.Array:
-    return pc.and_(tried, true(pc.invert(pc.match_substring(content, _CONTENT_END.decode()))))
+def _one_line(content: pa.Array) -> pa.Array:
+    """Contents with tabs for line feeds: both are space between tokens, and neither may be inside a string."""
+    return pc.replace_substring(content, "\n", "\t")
 
 
 def _read(texts: pa.Array, members: Sequence[TextField], reader: TextReader) -> TextBatch:
-    """Read texts, one behind the other."""
-    ends, data = _buffers(pc.binary_join_element_wise(texts, "", _CONTENT_END.decode()))
-    return reader.read(data, ends, members, _CONTENT_END)
+    """Read texts, one a line."""
+    ends, data = _buffers(pc.binary_join_element_wise(texts, "", "\n"))
+    return reader.read(data, ends, members)
 
 
 def _buffers(lines: pa.Array) -> tuple[list[int], memoryview]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dspark_json.engine.text_fields import TextField
 
-__all__ = ["MEMBER", "NULL_MEMBER", "ODD", "RECORD_END", "TextBatch", "TextReader"]
+__all__ = ["MEMBER", "NULL_MEMBER", "ODD", "TextBatch", "TextReader"]
 
 # A member of an object: a quote that no backslash stands before, and a colon. Never fewer than there are, where ODD
 # finds nothing; more where a string begins with a colon.
@@ -29,7 +29,6 @@ ODD: Final = (
     r'|[:,\[{][ \t\r\n]*"[ \t\r\n]*:[ \t\r\n]*null'
     r"|\\u([dD][89abcdefABCDEF]|0000)"
 )
-RECORD_END: Final = b"\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,10 @@ class TextBatch:
 class TextReader(Protocol):
     """Reads JSON objects as text; the one seam between the engine and a GPU."""
 
-    def read(
-        self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField], separator: bytes
-    ) -> TextBatch:
-        """Read values of which each ends with the one-byte ``separator``, which is nowhere else.
+    def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
+        """Read lines, one value each; a line feed is at their ends and nowhere else.
 
-        ``data`` is the host's memory, or the address of a GPU's; value i ends at ``ends[i]``, the separator included.
+        ``data`` is the host's memory, or the address of a GPU's; line i ends at ``ends[i]``, its line feed included.
         Raises ``EngineFailedError``.
         """
         ...

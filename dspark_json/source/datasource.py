@@ -61,7 +61,7 @@ class DSparkJsonDataSource(DataSource):
                     "spark.read and spark.readStream; give the key as vllm_api_key_file or DSPARK_API_KEY, not in SQL.",
                 )
             settings = reader_settings(self.options)
-            choose_engine(settings.parse_mode)
+            choose_engine(settings.parse_mode, settings.gpu_share)
             self._row_type = resolve_row_type(settings.types, lambda: ask_for_schemas(settings))
 
     @classmethod
@@ -100,7 +100,7 @@ class RowReading:
         self._settings = settings
         self._wanted = to_arrow_schema(schema, timezone="UTC")
         self._plan = row_type.plan(self._wanted)
-        choose_engine(settings.parse_mode)
+        choose_engine(settings.parse_mode, settings.gpu_share)
 
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a split."""
@@ -111,13 +111,15 @@ class RowReading:
         if split is None:  # Spark's stand-in for "no partitions"
             return
         with _errors_first_hand():
+            engine = choose_engine(self._settings.parse_mode, self._settings.gpu_share)
             chunks = read_split(
                 split,
                 key=self._settings.key,
                 timeout_s=self._settings.timeout_s,
                 fail_on_data_loss=self._settings.fail_on_data_loss,
+                from_ring=engine.name == "cudf",
             )
-            yield from row_batches(chunks, choose_engine(self._settings.parse_mode), self._plan, self._wanted)
+            yield from row_batches(chunks, engine, self._plan, self._wanted)
 
 
 class BatchReader(DataSourceReader):

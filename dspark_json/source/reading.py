@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -16,11 +17,13 @@ from dspark_json.errors import (
     SpoolNotFoundError,
     SpoolReplacedError,
 )
+from dspark_json.source.device_reading import RingSource
 from dspark_json.source.transport import is_folder, open_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dspark_json.source.device_reading import DeviceChunk
     from dspark_json.source.splits import Split
     from dspark_json.spool.access import Chunk, SpoolAccess
 
@@ -36,8 +39,10 @@ _REMEDY: Final = (
 _WINDOW: Final = 65_536
 
 
-def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_loss: bool) -> Iterator[Chunk]:
-    """The records of a split, in order, in chunks of about 8 MiB.
+def read_split(
+    split: Split, *, key: str | None, timeout_s: float, fail_on_data_loss: bool, from_ring: bool = False
+) -> Iterator[Chunk | DeviceChunk]:
+    """The records of a split, in order, in chunks of about 8 MiB; ``from_ring``: from the lane's device ring if it can.
 
     Records that are gone since the split was planned are a ``DataLossError``, damaged ones a ``SpoolCorruptError``;
     with ``fail_on_data_loss`` false both are skipped, with a warning and their number as ``lost_records``.
@@ -46,15 +51,17 @@ def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_
     reopened = False
     while at < split.stop:
         try:
-            with open_split(replace(split, start=at), key, timeout_s) as access:
+            with open_split(replace(split, start=at), key, timeout_s) as access, _ring(access, split) as ring:
                 while at < split.stop:
-                    if fail_on_data_loss:
-                        chunk = access.read(split.lane, at, split.stop)
-                    else:
-                        found = _past_damage(access, split, at)
-                        if found is None:
+                    chunk: Chunk | DeviceChunk | None
+                    try:
+                        chunk = (ring if from_ring else access).read(split.lane, at, split.stop)
+                    except SpoolCorruptError:
+                        if fail_on_data_loss:
+                            raise
+                        chunk = _past_damage(access, split, at)
+                        if chunk is None:
                             return
-                        chunk = found
                     at = chunk.next_seq
                     yield chunk
         except _GONE as error:
@@ -70,6 +77,15 @@ def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_
             if reopened or is_folder(split.endpoint):
                 raise
             reopened = True
+
+
+@contextlib.contextmanager
+def _ring(access: SpoolAccess, split: Split) -> Iterator[RingSource]:
+    source = RingSource(access, split.lane)
+    try:
+        yield source
+    finally:
+        source.close()
 
 
 def _past_damage(access: SpoolAccess, split: Split, start: int) -> Chunk | None:

@@ -223,7 +223,9 @@ def test_errors_reach_the_user_by_code_text_and_remedy(
     fails({}, "DSPARK_JSON_MISSING_OPTION", "vllm_endpoint")
     fails({**server, "maxOfsetsPerTrigger": "1"}, "DSPARK_JSON_UNKNOWN_OPTION", 'Did you mean "maxOffsetsPerTrigger"?')
     fails({**server, "failOnDataLoss": "perhaps"}, "DSPARK_JSON_INVALID_OPTION", '"true"')
-    fails({**server, "parse_mode": "gpu-accelerated"}, "DSPARK_JSON_ENGINE_UNAVAILABLE", "no GPU engine", '"auto"')
+    fails(
+        {**server, "parse_mode": "gpu-accelerated"}, "DSPARK_JSON_ENGINE_UNAVAILABLE", "and the check gpu_d", '"auto"'
+    )
     fails(server, "DSPARK_JSON_SCHEMA", "nonsense", schema="id string, nonsense int")
     fails({**server, "startingOffsets": '{"v":1,"spools":{"no-such":{"lanes":{}}}}'}, "DSPARK_JSON_OFFSET", "no-such")
     fails({"path": str(tmp_path / "nothing")}, "DSPARK_JSON_SPOOL_NOT_FOUND", "nothing")

@@ -119,7 +119,7 @@ def test_what_the_text_does_not_prove_goes_to_the_native_engine(text: str) -> No
     [
         *('{"a":1}', ' {"a" : -12 , "c":0.5}\n', '{"c":1e3,"b":"\\"q\\" \\n{:"}', '{"b":{"x":[1,"]"]}}', '{"b":12.50}'),
         *('{"a":1,"b":null}', '{"l":[],"a":0}', '{"s":[1,null],"d":false}', '{"b":"😀 é \\u00e9"}', "", " \n"),
-        '{"c":0.1234567890123456}',
+        *('{"c":0.1234567890123456}', '{\n  "a": 1,\r\n  "b": "x"\n}'),
     ],
 )
 def test_what_the_text_proves_stays_on_the_gpu(text: str) -> None:
@@ -131,12 +131,11 @@ def test_without_a_type_prose_and_json_are_told_apart_on_the_gpu() -> None:
     for text in (
         "Hello there.",
         "the end",
-        ' {"a":1,"a":[2]}\n',
+        ' {"a":1,\n"a":[2]}\n',
         "true",
         '"x"',
         "12",
         "[1]",
-        '{"b":"\\ud83d"}',
         "",
         " ",
     ):
@@ -195,11 +194,11 @@ def test_a_batch_is_one_read_of_its_lines_and_one_of_its_contents() -> None:
     reader = HostTextReader()
     _, stats = CudfEngine(reader, NATIVE).parse(spans([choice_line('{"a":1}')] * 50), PLAN)
     names = tuple(field.name for field in ORDER)
-    (records, top, newline), contents = reader.calls
-    assert (records, newline) == (50, b"\n")
+    (records, top), contents = reader.calls
+    assert records == 50
     assert {"id", "created", "created_at", "choices", "usage", "_dspark"} <= set(top)
     assert "metadata" not in top, "a map is none that the reader can read"
-    assert contents == (50, names, b"\x1e")
+    assert contents == (50, names)
     assert stats.gpu_ns > 0
 
 

@@ -1,0 +1,141 @@
+"""The text reader on a GPU: pylibcudf's JSON reader, and its regular expressions for counting (DESIGN §7).
+
+Not ``read_json_from_string_column``: it takes neither the option that keeps the quotes of strings nor the strict
+validation, and without these neither a number can be told from a string nor an invalid value from a valid one.
+
+Written against pylibcudf 26.10; not yet run on a GPU. ``engine.selftest`` decides at the start whether it does what is
+expected of it, and where it does not, it is not used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from dspark_json.engine.text_fields import TextField, text_type
+from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, TextBatch
+from dspark_json.errors import EngineFailedError, EngineUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["CudfTextReader", "import_pylibcudf"]
+
+_MOST_BYTES: Final = (1 << 31) - (1 << 20)  # a strings column counts its bytes in 32 bits
+
+
+def import_pylibcudf() -> Any:
+    """The pylibcudf module. Raises ``EngineUnavailableError`` where it is not installed or can't be loaded."""
+    try:
+        import pylibcudf
+        import pylibcudf.io.json
+        import rmm
+    except Exception as error:
+        raise EngineUnavailableError(
+            f"pylibcudf can't be imported ({type(error).__name__}: {error})",
+            remedy="Install it: pip install 'dspark-json[gpu]' (CUDA 12) or 'dspark-json[gpu-cu13]' (CUDA 13).",
+        ) from error
+    pylibcudf.rmm = rmm
+    return pylibcudf
+
+
+class CudfTextReader:
+    """Reads text with cuDF; see ``TextReader``."""
+
+    def __init__(self, pylibcudf: Any) -> None:
+        """``pylibcudf`` is the module, from ``import_pylibcudf``."""
+        self._plc = pylibcudf
+        program = pylibcudf.strings.regex_program.RegexProgram.create
+        flags = pylibcudf.strings.regex_flags.RegexFlags.DEFAULT
+        self._member, self._null_member, self._odd = (program(p, flags) for p in (MEMBER, NULL_MEMBER, ODD))
+
+    def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
+        """See ``TextReader.read``."""
+        size = ends[-1]
+        if size > _MOST_BYTES:
+            raise EngineFailedError(
+                f"a batch of {size} bytes is more than the GPU engine takes at once ({_MOST_BYTES})",
+                remedy="Set maxBytesPerTrigger or minPartitions.",
+            )
+        held: Any = _DeviceBytes(data, size) if isinstance(data, int) else self._plc.rmm.DeviceBuffer.to_device(data)
+        span = self._plc.gpumemoryview(held)
+        rows = self._rows(span, len(ends), members)
+        column = self._strings(span, ends)
+        count, contains = self._plc.strings.contains.count_re, self._plc.strings.contains.contains_re
+        return TextBatch(
+            rows=rows,
+            members=_array(count(column, self._member).to_arrow()),
+            nulls=_array(count(column, self._null_member).to_arrow()),
+            odd=_array(contains(column, self._odd).to_arrow()),
+        )
+
+    def _rows(self, span: Any, count: int, members: Sequence[TextField]) -> pa.StructArray:
+        io = self._plc.io
+        options = (
+            io.json.JsonReaderOptions.builder(io.types.SourceInfo([span]))
+            .lines(val=True)
+            .dtypes([self._dtype(one) for one in members])
+            .prune_columns(val=True)
+            .keep_quotes(val=True)
+            .mixed_types_as_string(val=True)
+            .normalize_whitespace(val=False)
+            .normalize_single_quotes(val=False)
+            .recovery_mode(io.types.JSONRecoveryMode.RECOVER_WITH_NULL)
+            .experimental(val=True)  # names of members in UTF-8
+            .build()
+        )
+        options.set_strict_validation(val=True)
+        options.allow_unquoted_control_chars(val=False)
+        options.allow_numeric_leading_zeros(val=False)
+        options.allow_nonnumeric_numbers(val=False)
+        found = io.json.read_json(options)
+        names = found.column_names(include_children=True)
+        table = pa.table(found.tbl.to_arrow(metadata=[self._metadata(one) for one in names]))
+        if table.num_rows != count:
+            raise EngineFailedError(
+                f"cuDF read {table.num_rows} rows out of {count} lines",
+                remedy='Set parse_mode to "cpu", and please report it with what `dspark-json doctor --gpu` shows.',
+            )
+        given = {name: _array(table.column(name)) for name in table.column_names}
+        columns = [given.get(one.name, pa.nulls(count, text_type(one))) for one in members]
+        return pa.StructArray.from_arrays(columns, names=[one.name for one in members])
+
+    def _strings(self, span: Any, ends: Sequence[int]) -> Any:
+        """The values as a column of strings, over the same bytes."""
+        plc = self._plc
+        offsets = plc.Column.from_arrow(pa.array([0, *ends], pa.int32()))
+        kind = plc.DataType(plc.TypeId.STRING)
+        return plc.Column(kind, len(ends), span, None, 0, 0, [offsets])
+
+    def _dtype(self, one: TextField) -> tuple[str, Any, list[Any]]:
+        kinds = self._plc.TypeId
+        if one.members is not None:
+            return one.name, self._plc.DataType(kinds.STRUCT), [self._dtype(member) for member in one.members]
+        if one.item is not None:
+            return one.name, self._plc.DataType(kinds.LIST), [self._dtype(one.item)]
+        return one.name, self._plc.DataType(kinds.STRING), []
+
+    def _metadata(self, named: tuple[str, list[Any]]) -> Any:
+        name, children = named
+        metadata = self._plc.interop.ColumnMetadata
+        return metadata(name=name, children_meta=[self._metadata(child) for child in children])
+
+
+class _DeviceBytes:
+    """Bytes in a GPU's memory that somebody else owns, as pylibcudf takes them."""
+
+    def __init__(self, pointer: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "version": 3,
+            "strides": None,
+        }
+
+
+def _array(column: Any) -> pa.Array:
+    """One Arrow array, without an offset."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return array if array.offset == 0 else pa.concat_arrays([array])

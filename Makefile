@@ -48,7 +48,7 @@ soak: $(READY) ## Watch the memory of a server with the hook over 100,000 answer
 fuzz: $(READY) ## Compare both engines on random records for SECONDS (60)
 	@DSPARK_FUZZ_SECONDS=$(SECONDS) $(BIN)/pytest --timeout=0 -s tests/unit/engine/test_native_fuzz.py
 
-docs: $(READY) ## Write docs/options.md and docs/errors.md from their tables
+docs: $(READY) ## Write the pages of docs/ that are made from tables
 	@$(BIN)/python scripts/make_docs.py
 
 clean: ## Remove .venv/ and build/

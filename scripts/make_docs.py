@@ -1,4 +1,4 @@
-"""Write the documentation pages that are made from tables in the code: docs/options.md and docs/errors.md.
+"""Write the documentation pages that are made from tables in the code: options, errors, troubleshooting.
 
 ``python scripts/make_docs.py`` writes them; ``--check`` says which of them are out of date and exits with 1.
 """
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from dspark_json import errors
+from dspark_json.doctor.troubleshooting import CHECKS, TROUBLES
 from dspark_json.errors import DSparkJsonError
 from dspark_json.options import HOOK_OPTIONS, READER_OPTIONS, options_table
 
@@ -51,12 +52,36 @@ def errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def troubleshooting_page() -> str:
+    """Causes and remedies of every error code, and the checks of ``dspark-json doctor``."""
+    lines = [
+        "# Troubleshooting",
+        "",
+        "Made from `dspark_json/doctor/troubleshooting.py` by `make docs`; change it there.",
+        "",
+        "`dspark-json doctor [ENDPOINT|SPOOL]` checks a machine, a server and its spool; `--gpu` says that a GPU is",
+        'wanted there, `--json` gives `{"checks":[{"name","verdict","evidence","remedy"}]}`. A verdict is `ok`, `warn`,',
+        "`fail` or `skipped` (not needed, not asked for, or not come to); the exit status is 1 when a check fails.",
+        "",
+        "## By error code",
+        "",
+        "| code | what is mostly behind it | what to do | checks |",
+        "|---|---|---|---|",
+    ]
+    for trouble in TROUBLES:
+        checks = ", ".join(f"`{name}`" for name in trouble.checks)
+        lines.append(f"| `{trouble.code}` | {trouble.cause} | {trouble.remedy} | {checks} |")
+    lines += ["", "## The checks", "", "| check | what it looks at |", "|---|---|"]
+    lines += [f"| `{name}` | {text} |" for name, text in CHECKS.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _leaves(cls: type[DSparkJsonError]) -> list[type[DSparkJsonError]]:
     children = cls.__subclasses__()
     return [leaf for child in children for leaf in _leaves(child)] if children else [cls]
 
 
-PAGES = {"options.md": options_page, "errors.md": errors_page}
+PAGES = {"options.md": options_page, "errors.md": errors_page, "troubleshooting.md": troubleshooting_page}
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from dspark_json import __version__
-from dspark_json.cli import import_answers, output, parse, replay, schema, tail
+from dspark_json.cli import doctor, import_answers, output, parse, replay, schema, tail
 from dspark_json.cli.bench import command as bench
 from dspark_json.cli.demo import command as demo
 from dspark_json.errors import DSparkJsonError
@@ -23,6 +23,7 @@ _COMMANDS: Final = (
     ("schema", schema),
     ("import", import_answers),
     ("replay", replay),
+    ("doctor", doctor),
     ("bench", bench),
 )
 
@@ -56,8 +57,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
-    0 done; 1 the command's own verdict is "no" (counts of a demo that don't agree); 2 an error, told in one line on
-    standard error; 130 interrupted by Ctrl-C; 141 whoever read the output has gone.
+    0 done; 1 the command's own verdict is "no" (counts of a demo that don't agree, a check that failed); 2 an error,
+    told in one line on standard error; 130 interrupted by Ctrl-C; 141 whoever read the output has gone.
     """
     try:
         status = _run(arguments)

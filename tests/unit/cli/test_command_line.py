@@ -29,6 +29,7 @@ def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Com
         ("schema", "--help"),
         ("import", "--help"),
         ("replay", "--help"),
+        ("doctor", "--help"),
         ("bench", "capture", "--help"),
     ],
 )

@@ -1,0 +1,88 @@
+"""Checks of a server: somebody answers, it is the hook, its spool can be read from here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dspark_json.doctor.check import Check, failed, fine, warned
+from dspark_json.doctor.spool import check_counts, check_folder, check_schemas, check_shared_memory, check_space
+from dspark_json.errors import DSparkJsonError, EndpointAnswerError, EndpointError, EndpointKeyError
+from dspark_json.source.transport import default_folder, open_folder
+from dspark_json.spool.http import HookClient, HttpSpool
+
+if TYPE_CHECKING:
+    from dspark_json.spool.http_answers import ServerIdentity
+
+__all__ = ["check_endpoint", "check_local_folder"]
+
+
+def check_local_folder(folder: Path) -> list[Check]:
+    """All checks of a spool folder."""
+    checked, reader = check_folder(folder)
+    checks = [checked]
+    if reader is not None:
+        checks += [check_counts(folder), check_space(folder), check_schemas(lambda: reader)]
+    return [*checks, check_shared_memory(folder)]
+
+
+def check_endpoint(address: str, key: str | None, timeout_s: float) -> list[Check]:
+    """All checks of a server; ``key`` is the hook's."""
+    with HookClient(address, key, timeout_s) as client:
+        try:
+            identity = client.identity()
+        except EndpointKeyError as error:
+            return [
+                fine("server", f"{address} answers"),
+                fine("hook", "it is the hook"),
+                failed("key", error.message, error.remedy),
+            ]
+        except EndpointAnswerError as error:
+            return [
+                fine("server", f"{address} answers"),
+                failed("hook", error.message, error.remedy),
+                check_shared_memory(None),
+            ]
+        except EndpointError as error:
+            return [failed("server", error.message, error.remedy), check_shared_memory(None)]
+        checks = [fine("server", f"{address} answers"), fine("hook", f"is enabled, spool id {identity.spool_id}")]
+        folder = _folder_here(address, identity)
+        if folder is not None:
+            return [*checks, *check_local_folder(folder)]
+        return [*checks, *_over_http(client, identity)]
+
+
+def _folder_here(address: str, identity: ServerIdentity) -> Path | None:
+    for folder in dict.fromkeys((identity.folder, default_folder(address))):
+        if open_folder(folder, identity.spool_id)[0] is not None:
+            assert folder is not None
+            return Path(folder)
+    return None
+
+
+def _over_http(client: HookClient, identity: ServerIdentity) -> list[Check]:
+    if not client.has_key:
+        return [
+            failed(
+                "key",
+                "the spool's folder can't be opened here, and no key is given for reading over HTTP",
+                "Give the hook's key (DSPARK_API_KEY of the server) with --key-file or as DSPARK_API_KEY; if it has "
+                "none, start the server with one. In a container, mount the server's /dev/shm.",
+            )
+        ]
+    spool = HttpSpool(client, identity.spool_id)
+    try:
+        lanes = spool.offsets().lanes
+        schemas = check_schemas(lambda: spool)
+    except DSparkJsonError as error:
+        return [failed("key", error.message, error.remedy)]
+    kept = sum(extent.next - extent.first for extent in lanes.values())
+    return [
+        fine("key", "is the hook's"),
+        warned(
+            "spool",
+            f"read over HTTP: {len(lanes)} lane(s), {kept} record(s)",
+            "On the server's machine the folder is read, which is faster; in a container, mount its /dev/shm.",
+        ),
+        schemas,
+    ]

@@ -1,0 +1,196 @@
+"""What is behind each error code and each check, for ``docs/troubleshooting.md`` (made by ``make docs``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["CHECKS", "TROUBLES", "Trouble"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An error code: what is mostly behind it, what to do, and the checks of ``doctor`` that look at it."""
+
+    code: str
+    cause: str
+    remedy: str
+    checks: tuple[str, ...] = ()
+
+
+TROUBLES: Final = (
+    Trouble(
+        "DSPARK_JSON_UNKNOWN_OPTION",
+        "A name that is not in the table of options; one of another version, or a slip.",
+        "Take the name that the message proposes; see options.md.",
+    ),
+    Trouble(
+        "DSPARK_JSON_INVALID_OPTION",
+        "A value that the option does not take, or two options that exclude one another.",
+        "The message says what is allowed.",
+    ),
+    Trouble("DSPARK_JSON_MISSING_OPTION", "Neither `vllm_endpoint` nor a path.", "Give one of them."),
+    Trouble(
+        "DSPARK_JSON_SPOOL_NOT_FOUND",
+        "The server has not started yet, writes elsewhere (`DSPARK_SPOOL`, another port), or runs in a container whose "
+        "/dev/shm is its own.",
+        "Start the server with the hook; in containers mount one /dev/shm or use `--ipc=host`; else read over HTTP.",
+        ("spool", "hook"),
+    ),
+    Trouble(
+        "DSPARK_JSON_SPOOL_PERMISSION",
+        "Spool folders are for their owner alone (0700), and Spark runs as another user.",
+        "Run both as one user, or read over HTTP with the hook's key.",
+        ("spool",),
+    ),
+    Trouble(
+        "DSPARK_JSON_SPOOL_FORMAT",
+        "Another version wrote the spool, or something else is in the folder.",
+        "Use one version on both sides; a folder that is none of ours is for you to move away.",
+        ("spool",),
+    ),
+    Trouble(
+        "DSPARK_JSON_SPOOL_CORRUPT",
+        "A file was changed or cut by something else than the hook, or the disk fails.",
+        "`failOnDataLoss=false` goes on behind the damage and counts what is lost; look after the disk.",
+        ("spool",),
+    ),
+    Trouble(
+        "DSPARK_JSON_SPOOL_WRITE",
+        "In the server's log: the file system is full or read-only, or the folder was removed. The server serves on.",
+        "Free space, lower `DSPARK_RETENTION_MB`, or set `DSPARK_SPOOL`; a removed folder is made anew by itself.",
+        ("spool_space", "spool_losses", "shared_memory"),
+    ),
+    Trouble(
+        "DSPARK_JSON_SPOOL_REPLACED",
+        "The container or the machine was restarted and /dev/shm is new, or somebody removed the folder.",
+        "Keep the spool on a disk (`DSPARK_SPOOL`) where answers must outlive a restart.",
+        ("spool",),
+    ),
+    Trouble(
+        "DSPARK_JSON_LANE_NOT_FOUND",
+        "An offset that names a lane which this spool never had.",
+        "Compare `startingOffsets` with what `dspark-json tail` shows.",
+    ),
+    Trouble(
+        "DSPARK_JSON_RECORDS_EXPIRED",
+        "Retention deleted the records before they were read.",
+        "Raise `DSPARK_RETENTION_MB`, read sooner, or begin later.",
+        ("spool_space",),
+    ),
+    Trouble(
+        "DSPARK_JSON_BEYOND_END",
+        "An offset ahead of the lane: of another spool, or a lane that was cut after a crash of its host.",
+        "Correct `startingOffsets`; with a checkpoint, `failOnDataLoss=false` once.",
+    ),
+    Trouble(
+        "DSPARK_JSON_ENDPOINT_UNREACHABLE",
+        "The server is down or still loading its model, the address or port is wrong, or a firewall is between.",
+        "`curl http://HOST:PORT/health/json-schema` from the driver's machine must answer.",
+        ("server",),
+    ),
+    Trouble(
+        "DSPARK_JSON_ENDPOINT_ANSWER",
+        "Something answers that is not the hook: a server started without it, or a proxy's page.",
+        "Start the server with `--middleware dspark_json.JsonOutputHook`.",
+        ("hook",),
+    ),
+    Trouble(
+        "DSPARK_JSON_ENDPOINT_KEY",
+        "The hook's key is missing or wrong. It is not the key for asking the model.",
+        "Set `DSPARK_API_KEY` for the server, and the same as `vllm_api_key` (or `vllm_api_key_file`) for Spark.",
+        ("key",),
+    ),
+    Trouble(
+        "DSPARK_JSON_LOAD_BALANCER",
+        "One address stands for several servers, each with a spool of its own.",
+        "List the replicas themselves in `vllm_endpoint`, separated by commas.",
+        ("server",),
+    ),
+    Trouble(
+        "DSPARK_JSON_OFFSET",
+        "A checkpoint of another source, or `startingOffsets` that is not what this version writes.",
+        "Use a checkpoint of its own for each query; the form is in options.md.",
+    ),
+    Trouble(
+        "DSPARK_JSON_DATA_LOSS",
+        "Records that were planned are gone: retention, a restart of the container, or damage.",
+        "Raise `DSPARK_RETENTION_MB` or keep the spool on a disk; `failOnDataLoss=false` goes on and counts them.",
+        ("spool_space", "spool_losses"),
+    ),
+    Trouble(
+        "DSPARK_JSON_SCHEMA", "`.schema(…)` names a column or type that the rows don't have.", "`df.printSchema()`."
+    ),
+    Trouble(
+        "DSPARK_JSON_CONTENT_SCHEMA",
+        "A schema that can't be a column's type, or a name that no request has used yet.",
+        "`dspark-json schema` lists the names and their types.",
+        ("schemas",),
+    ),
+    Trouble(
+        "DSPARK_JSON_SCHEMA_LOCATION",
+        "The folder can't be written, or belongs to another query.",
+        "One local folder for each query.",
+    ),
+    Trouble(
+        "DSPARK_JSON_SCHEMA_CHANGED",
+        "The server has seen new fields, and `schemaEvolutionMode` asks to stop then.",
+        "`addNewColumns`: start the query again, it has the columns then.",
+        ("schemas",),
+    ),
+    Trouble(
+        "DSPARK_JSON_MALFORMED_RECORD",
+        "`mode` is FAILFAST, and an answer is cut off, no JSON, or of another type.",
+        "`dspark-json parse` says why; PERMISSIVE keeps the row, DROPMALFORMED goes on without it.",
+    ),
+    Trouble(
+        "DSPARK_JSON_ENGINE_UNAVAILABLE",
+        "`parse_mode` is `gpu-accelerated` and a check of the GPU failed, or the native module is missing.",
+        "The message names the check; `dspark-json doctor --gpu` on that machine shows all. `auto` takes the CPU.",
+        ("native_engine", "gpu_driver", "gpu_device", "cudf_import", "cudf_reads"),
+    ),
+    Trouble(
+        "DSPARK_JSON_ENGINE_FAILED",
+        "A batch too large for a column or for the GPU's memory, or a defect.",
+        "Smaller batches (`maxBytesPerTrigger`, `minPartitions`); please report it with the record it names.",
+    ),
+    Trouble(
+        "DSPARK_JSON_DEVICE",
+        "The device ring can't be allocated or opened: no GPU, no cupy, no memory left, MIG, or other namespaces.",
+        "The spool is used instead; `dspark-json doctor --gpu` says which of these it is.",
+        ("gpu_device", "gpu_mig", "gpu_ipc", "pid_namespace", "container"),
+    ),
+    Trouble(
+        "DSPARK_JSON_MISSING_PACKAGE",
+        "A command needs an extra that is not installed.",
+        "The message has the `pip install` line.",
+        ("python", "java", "spark", "delta"),
+    ),
+)
+
+CHECKS: Final = {
+    "python": "Python 3.11 or newer; the version of this package",
+    "native_engine": "the Rust module loads",
+    "java": "Java 17 or newer, where Spark is installed",
+    "spark": "the version of PySpark that this one is made for",
+    "delta": "the version of Delta Lake that goes with it",
+    "jar": "the jar of the JVM connector is in this installation",
+    "target": "the command line can be understood",
+    "server": "somebody answers at the address",
+    "hook": "it is the hook",
+    "key": "the hook's key is right, where the folder can't be opened",
+    "spool": "the spool's path, id, lanes and records",
+    "spool_losses": "counters of answers that did not reach the spool",
+    "spool_space": "free space; below 10 % answers are dropped",
+    "schemas": "the answer schemas that requests asked for",
+    "shared_memory": "the file system of spools, /dev/shm, has 1 GiB at least",
+    "gpu_driver": "the NVIDIA driver: 535 or newer for CUDA 12, 580 for CUDA 13",
+    "gpu_device": "a GPU of compute capability 7.0 or newer that this process may see",
+    "gpu_mig": "the GPU is not cut into MIG instances",
+    "cudf_import": "pylibcudf is installed and loads",
+    "cudf_reads": "the self-test: odd and plain records give the rows of the native engine",
+    "gpu_ipc": "a second process opens a ring in the GPU's memory",
+    "mps": "CUDA's multi-process service runs, so that `gpuShare` holds",
+    "pid_namespace": "the writers of device rings are processes of the same PID namespace",
+    "container": "what `--gpus`, `--ipc` and `--pid` of a container leave visible",
+}

@@ -1,0 +1,199 @@
+"""``dspark-json doctor``: verdicts, evidence, remedies, exit status, and the table for troubleshooting."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from serving import elsewhere, free_port, hook, serving
+from spool_support import records
+
+from dspark_json import errors
+from dspark_json.doctor import spool
+from dspark_json.doctor.check import Check, failed, fine, is_failure, skipped, to_document, warned
+from dspark_json.doctor.packages import check_delta, check_jar, check_java, check_native, check_python, check_spark
+from dspark_json.doctor.server import check_endpoint, check_local_folder
+from dspark_json.doctor.troubleshooting import CHECKS, TROUBLES
+from dspark_json.errors import DSparkJsonError
+from dspark_json.spool.stats import Counters, save_counters
+from dspark_json.spool.writer import LaneWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KEY = "the-hooks-key"
+
+
+def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dspark_json", "doctor", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})})
+
+
+def by_name(checks: Iterable[Check]) -> dict[str, Check]:
+    return {check.name: check for check in checks}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with LaneWriter.open(tmp_path / "spool") as writer:
+        writer.append(records(0, 7))
+    return tmp_path / "spool"
+
+
+def test_a_good_spool_is_ok_and_its_numbers_are_the_evidence(folder: Path) -> None:
+    found = by_name(check_local_folder(folder))
+    assert found["spool"].verdict == "ok"
+    assert found["spool"].evidence.endswith("1 lane(s), 7 record(s)")
+    assert found["spool_losses"].evidence == "none in 7 record(s)"
+    assert found["schemas"].verdict == "warn"
+    assert set(found) == {"spool", "spool_losses", "spool_space", "schemas", "shared_memory"}
+
+
+def test_a_folder_that_is_no_spool_fails_with_the_errors_own_remedy(tmp_path: Path) -> None:
+    found = by_name(check_local_folder(tmp_path))
+    assert found["spool"].verdict == "fail"
+    assert "spool.json is missing" in found["spool"].evidence
+    assert found["spool"].remedy
+    assert "spool_space" not in found
+
+
+def test_answers_that_were_lost_are_a_warning_with_their_number(folder: Path) -> None:
+    save_counters(folder / "lanes/0000", Counters({"records": 7, "dropped_records": 3, "unrecorded_answers": 1}))
+    found = spool.check_counts(folder)
+    assert (found.verdict, found.evidence) == ("warn", "dropped_records 3, unrecorded_answers 1")
+    assert "DSPARK_HOLD_MS" in found.remedy
+
+
+def test_shared_memory_that_is_small_fails_where_a_spool_is_in_it(tmp_path: Path) -> None:
+    assert spool.check_shared_memory(None, tmp_path / "none").verdict == "warn"
+    small = _small_file_system()
+    if small is None:
+        pytest.skip("no file system below 1 GiB here")
+    assert spool.check_shared_memory(None, small).verdict == "fail"
+    assert spool.check_shared_memory(small / "x", small).verdict == "fail"
+    assert spool.check_shared_memory(Path("/elsewhere"), small).verdict == "warn"
+
+
+def _small_file_system() -> Path | None:
+    for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
+        place = Path(line.split()[1])
+        try:
+            found = os.statvfs(place)
+        except OSError:
+            continue
+        if place.is_dir() and 0 < found.f_blocks * found.f_frsize < 1 << 30:
+            return place
+    return None
+
+
+def test_a_server_is_checked_from_the_address_to_the_records(folder: Path) -> None:
+    with serving(hook(folder, KEY)) as address:
+        found = by_name(check_endpoint(address, KEY, 5))
+        assert found["server"].verdict == "ok"
+        assert found["hook"].verdict == "ok"
+        assert found["spool"].verdict == "ok"
+        assert str(folder) in found["spool"].evidence
+        assert KEY not in json.dumps(to_document(list(found.values())))
+
+
+def test_a_server_elsewhere_needs_the_key_and_a_wrong_one_fails(folder: Path) -> None:
+    with serving(elsewhere(hook(folder, KEY))) as address:
+        found = by_name(check_endpoint(address, KEY, 5))
+        assert found["key"].verdict == "ok"
+        assert (found["spool"].verdict, found["spool"].evidence) == ("warn", "read over HTTP: 1 lane(s), 7 record(s)")
+        for key in (None, "wrong"):
+            checks = by_name(check_endpoint(address, key, 5))
+            assert checks["hook"].verdict == "ok", key
+            assert checks["key"].verdict == "fail", key
+            assert checks["key"].remedy
+
+
+def test_a_server_that_is_down_and_one_without_the_hook_are_told_apart() -> None:
+    async def plain(_scope: object, _receive: object, send: object) -> None:
+        await send({"type": "http.response.start", "status": 404, "headers": []})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b"no"})  # type: ignore[operator]
+
+    down = by_name(check_endpoint(f"http://127.0.0.1:{free_port()}", None, 5))
+    assert down["server"].verdict == "fail"
+    assert "hook" not in down
+    with serving(plain) as address:  # type: ignore[arg-type]
+        other = by_name(check_endpoint(address, None, 5))
+    assert (other["server"].verdict, other["hook"].verdict) == ("ok", "fail")
+    assert "--middleware dspark_json.JsonOutputHook" in other["hook"].remedy
+
+
+def test_what_is_installed_is_ok_here_and_an_old_java_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for check in (check_python(), check_native(), check_java(), check_spark(), check_delta()):
+        assert check.verdict == "ok", check
+    assert check_jar().verdict in {"ok", "skipped"}
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "is Java 11, and Spark needs 17" in check_java().evidence
+    assert check_java().verdict == "fail"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    assert check_java().verdict == "fail"
+
+
+def test_the_command_prints_lines_for_people_or_one_document_and_its_status_is_the_verdict(folder: Path) -> None:
+    done = run(folder)
+    assert done.returncode == 0, done.stdout
+    assert f"ok      spool           {folder}, id " in done.stdout
+    assert "→" in done.stdout
+    document = json.loads(run(folder, "--json").stdout)
+    assert {"name", "verdict", "evidence", "remedy"} == set(document["checks"][0])
+    assert {check["name"] for check in document["checks"]} <= set(CHECKS)
+    assert {check["verdict"] for check in document["checks"]} <= {"ok", "warn", "fail", "skipped"}
+    lost = run(folder.parent, "--json")
+    assert lost.returncode == 1
+    assert [c["name"] for c in json.loads(lost.stdout)["checks"] if c["verdict"] == "fail"] == ["spool"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("/no/such/folder",), "spool"),
+        (("http://127.0.0.1:1",), "server"),
+        (("http://user:secret@127.0.0.1:1",), "target"),
+        (("http://127.0.0.1:1", "--key-file", "/no/such/key"), "target"),
+    ],
+)
+def test_a_bad_target_is_a_check_that_fails_and_no_traceback(arguments: tuple[str, ...], name: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert f"fail    {name}" in done.stdout
+    assert "secret" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_gpu_that_is_wanted_and_not_there_fails() -> None:
+    done = run("--gpu", "--json", env={"CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 1
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert "fail" in {checks["gpu_driver"]["verdict"], checks["gpu_device"]["verdict"]}
+    assert run("--json", env={"CUDA_VISIBLE_DEVICES": ""}).returncode == 0
+
+
+def test_every_error_code_has_its_row_for_troubleshooting() -> None:
+    def leaves(cls: type[DSparkJsonError]) -> set[str]:
+        children = [child for child in cls.__subclasses__() if child.__module__ == errors.__name__]
+        return set().union(*map(leaves, children)) if children else {cls.code}
+
+    assert {trouble.code for trouble in TROUBLES} == leaves(DSparkJsonError)
+    assert len(TROUBLES) == len({trouble.code for trouble in TROUBLES})
+    for trouble in TROUBLES:
+        assert set(trouble.checks) <= set(CHECKS), trouble
+        assert "|" not in trouble.cause + trouble.remedy
+
+
+def test_only_a_failure_makes_the_status_1() -> None:
+    good = [fine("a", "x"), warned("b", "x", "y"), skipped("c", "x")]
+    assert not is_failure(good)
+    assert is_failure([*good, failed("d", "x", "y")])

@@ -14,11 +14,11 @@ NATIVE := $(shell find native -name '*.rs' -o -name 'Cargo.*')
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench soak fuzz docs clean java rust
+.PHONY: help demo test lint format bench soak fuzz test-gpu gpu-bundle docs clean java rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(READY) ## Show the whole path: requests, records, rows in a Delta table (Java 17)
 	@$(BIN)/dspark-json demo
@@ -47,6 +47,12 @@ soak: $(READY) ## Watch the memory of a server with the hook over 100,000 answer
 
 fuzz: $(READY) ## Compare both engines on random records for SECONDS (60)
 	@DSPARK_FUZZ_SECONDS=$(SECONDS) $(BIN)/pytest --timeout=0 -s tests/unit/engine/test_native_fuzz.py
+
+test-gpu: ## Check and measure the GPU path, on a machine with a GPU
+	@if [ -x $(BIN)/python ]; then python=$(BIN)/python; else python="$(PYTHON)"; fi; "$$python" tests/gpu/run.py
+
+gpu-bundle: $(READY) ## Pack what test-gpu needs on a machine without a network
+	@$(BIN)/python scripts/gpu_bundle.py $(BUILD)/gpu-bundle.tar.xz
 
 docs: $(READY) ## Write the pages of docs/ that are made from tables
 	@$(BIN)/python scripts/make_docs.py

@@ -71,9 +71,23 @@ class CudfTextReader:
         )
 
     def _rows(self, span: Any, count: int, members: Sequence[TextField]) -> pa.StructArray:
+        found = self._plc.io.json.read_json(self.options(span, members))
+        names = found.column_names(include_children=True)
+        table = pa.table(found.tbl.to_arrow(metadata=[self._metadata(one) for one in names]))
+        if table.num_rows != count:
+            raise EngineFailedError(
+                f"cuDF read {table.num_rows} rows out of {count} lines",
+                remedy='Set parse_mode to "cpu", and please report it with what `dspark-json doctor --gpu` shows.',
+            )
+        given = {name: _array(table.column(name)) for name in table.column_names}
+        columns = [given.get(one.name, pa.nulls(count, text_type(one))) for one in members]
+        return pa.StructArray.from_arrays(columns, names=[one.name for one in members])
+
+    def options(self, source: Any, members: Sequence[TextField]) -> Any:
+        """How cuDF's reader is asked for these members of the lines in a span of memory."""
         io = self._plc.io
         options = (
-            io.json.JsonReaderOptions.builder(io.types.SourceInfo([span]))
+            io.json.JsonReaderOptions.builder(io.types.SourceInfo([source]))
             .lines(val=True)
             .dtypes([self._dtype(one) for one in members])
             .prune_columns(val=True)
@@ -89,17 +103,7 @@ class CudfTextReader:
         options.allow_unquoted_control_chars(val=False)
         options.allow_numeric_leading_zeros(val=False)
         options.allow_nonnumeric_numbers(val=False)
-        found = io.json.read_json(options)
-        names = found.column_names(include_children=True)
-        table = pa.table(found.tbl.to_arrow(metadata=[self._metadata(one) for one in names]))
-        if table.num_rows != count:
-            raise EngineFailedError(
-                f"cuDF read {table.num_rows} rows out of {count} lines",
-                remedy='Set parse_mode to "cpu", and please report it with what `dspark-json doctor --gpu` shows.',
-            )
-        given = {name: _array(table.column(name)) for name in table.column_names}
-        columns = [given.get(one.name, pa.nulls(count, text_type(one))) for one in members]
-        return pa.StructArray.from_arrays(columns, names=[one.name for one in members])
+        return options
 
     def _strings(self, span: Any, ends: Sequence[int]) -> Any:
         """The values as a column of strings, over the same bytes."""

@@ -1,7 +1,7 @@
 """Which engine parses, and why: ``parse_mode`` (DESIGN §7). Never a silent fallback.
 
 ``gpu-accelerated`` is the GPU engine or an error with the check that failed. ``auto`` is the GPU engine where all
-checks hold, else the native one; the reason is kept, logged and shown with the metrics.
+checks hold and it is the faster one in a trial, else the native one; the reason is kept and logged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from dspark_json.engine.cudf import MIN_BATCH_BYTES, CudfEngine
 from dspark_json.engine.gpu import NVML, Driver, cuda_of_pylibcudf, is_mps_running, read_driver
+from dspark_json.engine.selftest import self_test, trial
 from dspark_json.errors import DSparkJsonError, EngineUnavailableError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Machine:
     nvml: str = NVML
     cuda_of_package: Callable[[], int | None] = cuda_of_pylibcudf
     make_reader: Callable[[], TextReader] | None = None
+    trial: Callable[[TextReader, Engine], tuple[float, float]] = trial
 
 
 def choose(
@@ -75,8 +77,9 @@ def choose(
     if parse_mode == "cpu":
         return Choice("native", "parse_mode is cpu", native)
     least = MIN_BATCH_BYTES if parse_mode == "auto" else 0
+    place = machine or Machine(os.environ)
     try:
-        reader, found = find_gpu(native(), gpu_share, machine or Machine(os.environ))
+        reader, found = find_gpu(native(), gpu_share, place)
     except GpuCheckError as error:
         if parse_mode == "auto":
             reason = f"parse_mode is auto, and the check {error.check} failed: {error.message}"
@@ -85,6 +88,11 @@ def choose(
             f"parse_mode is {parse_mode}, and the check {error.check} failed: {error.message}",
             remedy=f'{error.remedy} Or set parse_mode to "auto" or "cpu".'.lstrip(),
         ) from error
+    if parse_mode == "auto":
+        gpu_s, cpu_s = place.trial(reader, native())
+        found += f"; a trial batch took {gpu_s * 1e3:.0f} ms there and {cpu_s * 1e3:.0f} ms with the native engine"
+        if gpu_s >= cpu_s:
+            return Choice("native", f"parse_mode is auto, and the GPU is not faster: {found}", native)
     small = f"; batches below {least >> 20} MiB are parsed by the native engine" if least else ""
     reason = f"parse_mode is {parse_mode}, and all checks hold: {found}{small}"
     return Choice("cudf", reason, lambda: CudfEngine(reader, native(), least))
@@ -92,8 +100,6 @@ def choose(
 
 def find_gpu(native: Engine, gpu_share: int, machine: Machine) -> tuple[TextReader, str]:
     """A text reader on a GPU and what it runs on, after all checks; ``GpuCheckError`` at the first that fails."""
-    from dspark_json.engine.selftest import self_test
-
     driver = check_driver(machine)
     check_device(driver, machine)
     take_share(gpu_share, machine.environment)

@@ -7,6 +7,7 @@ ones of every kind that is known, go through it, and their rows must be those of
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dspark_json.engine.base import Engine, ParsePlan
     from dspark_json.engine.text_reader import TextReader
 
-__all__ = ["self_test"]
+__all__ = ["TRIAL_BYTES", "self_test", "trial"]
 
 _KIND: Final = pa.struct(
     [
@@ -132,6 +133,7 @@ _RECORDS: Final = (
 )
 _REPEATS: Final = 5
 _GROUP: Final = 16
+TRIAL_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,24 @@ def self_test(reader: TextReader, native: Engine) -> str:
                 alone = ((one, _difference(engine, native, _among(plain, [one]), plan)) for one in group)
                 return next((f"{what} for {one!r}" for one, what in alone if what), f"other rows for {group!r}")
     return ""
+
+
+def trial(reader: TextReader, native: Engine, size: int = TRIAL_BYTES) -> tuple[float, float]:
+    """Seconds that a batch of ``size`` bytes takes the GPU engine, and the native one; the better of two tries each.
+
+    The records are plain ones, the best case of the GPU engine.
+    """
+    lines = [_answer(text) for text in _PLAIN]
+    spans = _spans(lines * max(1, size // sum(map(len, lines))))
+    plan = build_plan()
+
+    def seconds(engine: Engine) -> float:
+        started = time.perf_counter()
+        engine.parse(spans, plan)
+        return time.perf_counter() - started
+
+    gpu = CudfEngine(reader, native)
+    return min(seconds(gpu), seconds(gpu)), min(seconds(native), seconds(native))
 
 
 def _among(plain: Sequence[bytes], odd: Sequence[bytes]) -> list[bytes]:

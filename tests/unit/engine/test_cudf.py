@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,12 @@ from unit.engine.test_native_fuzz import Maker
 
 from dspark_json.engine import ParsePlan, build_plan
 from dspark_json.engine.cudf import CudfEngine
+from dspark_json.engine.cudf_reader import CudfTextReader, import_pylibcudf
 from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
 from dspark_json.engine.native import NativeEngine
+from dspark_json.engine.text_fields import text_fields
 from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD
-from dspark_json.errors import MalformedRecordError
+from dspark_json.errors import EngineUnavailableError, MalformedRecordError
 from dspark_json.schema.ddl import from_ddl
 from dspark_json.schema.jsonschema import from_json_schema
 
@@ -254,3 +257,17 @@ def _is_text(one: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def test_pylibcudf_takes_all_that_the_reader_asks_of_it_before_it_needs_a_gpu() -> None:
+    pytest.importorskip("pylibcudf", reason="no pylibcudf here (extras gpu, gpu-cu13)")
+    reader = CudfTextReader(import_pylibcudf())
+    assert reader.options(b'{"a":1}\n', text_fields(PLAN.declared)) is not None
+    assert reader.options(b'{"a":1}\n', text_fields(ORDER)) is not None
+
+
+def test_an_installation_without_pylibcudf_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pylibcudf", None)
+    with pytest.raises(EngineUnavailableError, match="pylibcudf can't be imported") as caught:
+        import_pylibcudf()
+    assert "dspark-json[gpu-cu13]" in caught.value.remedy

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from dspark_json.engine.cudf import MIN_BATCH_BYTES, CudfEngine
 from dspark_json.engine.gpu import read_driver
 from dspark_json.engine.native import NativeEngine
 from dspark_json.engine.selection import Machine, choose, take_share
-from dspark_json.engine.selftest import self_test
+from dspark_json.engine.selftest import self_test, trial
 from dspark_json.errors import EngineUnavailableError
 from dspark_json.source import rows
 from dspark_json.source.rows import choose_engine, row_batches
@@ -43,6 +44,7 @@ def machine(
         nvml=driver_library(folder, **driver),
         cuda_of_package=lambda: cuda,
         make_reader=HostTextReader,
+        trial=lambda _reader, _native: (0.010, 0.030),
     )
 
 
@@ -136,9 +138,23 @@ def test_with_all_checks_held_the_gpu_parses_and_says_on_what(tmp_path: Path) ->
     engine = choice.make()
     assert engine.parse(records, build_plan())[1].fallback == 0, "however small the batch: there is no silent fallback"
     automatic = choose("auto", NativeEngine, machine=found)
-    assert automatic.reason.endswith("driver 580.65.06; batches below 16 MiB are parsed by the native engine")
+    assert automatic.reason == (
+        "parse_mode is auto, and all checks hold: NVIDIA H200, driver 580.65.06; a trial batch took 10 ms there and "
+        "30 ms with the native engine; batches below 16 MiB are parsed by the native engine"
+    )
     assert automatic.make().parse(records, build_plan())[1].fallback == 20
     assert choose("cpu", NativeEngine, machine=found).name == "native"
+
+
+def test_auto_takes_a_gpu_only_where_it_is_the_faster_one(tmp_path: Path) -> None:
+    slow = replace(machine(tmp_path), trial=lambda _reader, _native: (0.050, 0.030))
+    choice = choose("auto", NativeEngine, machine=slow)
+    assert choice.name == "native"
+    assert "the GPU is not faster: NVIDIA H200" in choice.reason
+    assert "took 50 ms there and 30 ms with the native engine" in choice.reason
+    assert choose("gpu-accelerated", NativeEngine, machine=slow).name == "cudf", "who requires it gets it"
+    gpu_s, cpu_s = trial(HostTextReader(), NativeEngine(), 20_000)
+    assert gpu_s > 0 < cpu_s
 
 
 def test_an_older_driver_is_enough_for_cuda_12(tmp_path: Path) -> None:

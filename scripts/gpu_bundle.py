@@ -124,8 +124,10 @@ def main() -> int:
                 keep_architectures(library, set(given.arch or [90]))
         shutil.copy(native[0], site / native[0].name)
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        with lzma.open(given.out, "wb", preset=6) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        partial = given.out.with_name(given.out.name + ".tmp")
+        with lzma.open(partial, "wb", preset=6) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
             archive.add(site, arcname=".")
+        partial.replace(given.out)
     print(f"{given.out}: {given.out.stat().st_size / 2**20:.1f} MiB")
     return 0
 

@@ -22,17 +22,9 @@ REPORT = BUILD / "gpu-report.md"
 
 
 def main() -> int:
-    """Unpack, check, test, measure."""
+    """Look for a GPU, unpack, check, test, measure."""
     started = time.monotonic()
-    site = unpack()
-    paths = [str(ROOT), str(ROOT / "tests"), *([] if site is None else [str(site)])]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "DSPARK_GPU_TESTS": "1",
-        "DSPARK_GPU_REPORT": str(REPORT),
-    }
-    sys.path[:0] = paths
+    sys.path[:0] = [str(ROOT)]
     from dspark_json.engine.selection import GpuCheckError, Machine, check_device, check_driver
 
     try:
@@ -42,6 +34,14 @@ def main() -> int:
     except GpuCheckError as error:
         print(f"no GPU: 0 ran ({error.message})")
         return 1
+    site = unpack()
+    paths = [str(ROOT), str(ROOT / "tests"), *([] if site is None else [str(site)])]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "DSPARK_GPU_TESTS": "1",
+        "DSPARK_GPU_REPORT": str(REPORT),
+    }
     REPORT.unlink(missing_ok=True)
     failed = []
     for name, command in (

@@ -29,6 +29,7 @@ class HostTextReader:
 
     def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
         assert not isinstance(data, int)
+        assert data.format == "B"  # what a GPU's buffer is made of
         self.calls.append((len(ends), tuple(one.name for one in members)))
         begin, lines = 0, []
         for end in ends:

@@ -9,6 +9,7 @@ expected of it, and where it does not, it is not used.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -41,11 +42,12 @@ def import_pylibcudf() -> Any:
 
 
 class CudfTextReader:
-    """Reads text with cuDF; see ``TextReader``."""
+    """Reads text with cuDF; see ``TextReader``. Safe from any thread, one batch at a time."""
 
     def __init__(self, pylibcudf: Any) -> None:
         """``pylibcudf`` is the module, from ``import_pylibcudf``."""
         self._plc = pylibcudf
+        self._busy = threading.Lock()
         program = pylibcudf.strings.regex_program.RegexProgram.create
         flags = pylibcudf.strings.regex_flags.RegexFlags.DEFAULT
         self._member, self._null_member, self._odd = (program(p, flags) for p in (MEMBER, NULL_MEMBER, ODD))
@@ -58,6 +60,10 @@ class CudfTextReader:
                 f"a batch of {size} bytes is more than the GPU engine takes at once ({_MOST_BYTES})",
                 remedy="Set maxBytesPerTrigger or minPartitions.",
             )
+        with self._busy:
+            return self._read(data, size, ends, members)
+
+    def _read(self, data: memoryview | int, size: int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
         held: Any = _DeviceBytes(data, size) if isinstance(data, int) else self._plc.rmm.DeviceBuffer.to_device(data)
         span = self._plc.gpumemoryview(held)
         rows = self._rows(span, len(ends), members)

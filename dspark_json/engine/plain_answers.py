@@ -247,7 +247,7 @@ def _read(texts: pa.Array, members: Sequence[TextField], reader: TextReader) -> 
 def _buffers(lines: pa.Array) -> tuple[list[int], memoryview]:
     """The ends of texts, and the texts, one behind the other."""
     offsets = memoryview(lines.buffers()[1]).cast("i")[lines.offset : lines.offset + len(lines) + 1]
-    data = memoryview(lines.buffers()[2] or b"")
+    data = memoryview(lines.buffers()[2] or b"").cast("B")
     first = offsets[0]
     return [end - first for end in offsets[1:]], data[first : offsets[-1]]
 

@@ -52,7 +52,8 @@ class TextReader(Protocol):
     def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
         """Read lines, one value each; a line feed is at their ends and nowhere else.
 
-        ``data`` is the host's memory, or the address of a GPU's; line i ends at ``ends[i]``, its line feed included.
+        ``data`` is the host's memory (format ``B``), or the address of a GPU's; line i ends at ``ends[i]``, its line
+        feed included.
         Raises ``EngineFailedError``.
         """
         ...

@@ -33,7 +33,7 @@ _BATCH_RECORDS: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class DeviceChunk:
-    """A chunk (see ``Chunk``) whose bytes are in a GPU's memory; ``buffer`` brings them to the host."""
+    """A chunk (see ``Chunk``) whose bytes are in a GPU's memory; ``buffer`` brings them to the host, once."""
 
     spool_id: str
     lane: str
@@ -41,6 +41,7 @@ class DeviceChunk:
     taken: Taken
     ends: Sequence[int]
     appended_at: Sequence[int]
+    _on_host: list[memoryview] = field(default_factory=list, init=False, repr=False)
 
     @property
     def device_pointer(self) -> int | None:
@@ -50,7 +51,9 @@ class DeviceChunk:
     @property
     def buffer(self) -> memoryview:
         """The bytes, copied to the host."""
-        return self.taken.to_host()
+        if not self._on_host:
+            self._on_host.append(self.taken.to_host())
+        return self._on_host[0]
 
     @property
     def next_seq(self) -> int:

@@ -125,7 +125,10 @@ def main() -> int:
         shutil.copy(native[0], site / native[0].name)
         given.out.parent.mkdir(parents=True, exist_ok=True)
         partial = given.out.with_name(given.out.name + ".tmp")
-        with lzma.open(partial, "wb", preset=6) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        with (
+            lzma.open(partial, "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
             archive.add(site, arcname=".")
         partial.replace(given.out)
     print(f"{given.out}: {given.out.stat().st_size / 2**20:.1f} MiB")

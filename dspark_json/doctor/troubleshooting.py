@@ -161,6 +161,11 @@ TROUBLES: Final = (
         ("gpu_device", "gpu_mig", "gpu_ipc", "pid_namespace", "container"),
     ),
     Trouble(
+        "DSPARK_JSON_RECORDED_LINE",
+        "A line of a file given to `import` or `replay` is of no form that is known.",
+        "The message names file and line; mend or remove it, or see the command's `--help` for the forms.",
+    ),
+    Trouble(
         "DSPARK_JSON_MISSING_PACKAGE",
         "A command needs an extra that is not installed.",
         "The message has the `pip install` line.",

@@ -19,7 +19,7 @@ from dspark_json.errors import (
 from dspark_json.source.transport import is_folder, open_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from dspark_json.source.splits import Split
     from dspark_json.spool.access import Chunk, SpoolAccess
@@ -36,12 +36,28 @@ _REMEDY: Final = (
 _WINDOW: Final = 65_536
 
 
-def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_loss: bool) -> Iterator[Chunk]:
+def read_split(
+    split: Split,
+    *,
+    key: str | None,
+    timeout_s: float,
+    fail_on_data_loss: bool,
+    on_loss: Callable[[int], None] | None = None,
+) -> Iterator[Chunk]:
     """The records of a split, in order, in chunks of about 8 MiB.
 
     Records that are gone since the split was planned are a ``DataLossError``, damaged ones a ``SpoolCorruptError``;
-    with ``fail_on_data_loss`` false both are skipped, with a warning and their number as ``lost_records``.
+    with ``fail_on_data_loss`` false both are skipped, with a warning and their number as ``lost_records``, which
+    ``on_loss`` is told too.
     """
+
+    def lose(start: int, stop: int, why: SpoolError) -> None:
+        _log.warning(
+            "%s (%s); lost_records %d, failOnDataLoss is false", _lost_text(split, start, stop), why, stop - start
+        )
+        if on_loss is not None:
+            on_loss(stop - start)
+
     at = split.start
     reopened = False
     while at < split.stop:
@@ -51,7 +67,7 @@ def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_
                     if fail_on_data_loss:
                         chunk = access.read(split.lane, at, split.stop)
                     else:
-                        found = _past_damage(access, split, at)
+                        found = _past_damage(access, split, at, lose)
                         if found is None:
                             return
                         chunk = found
@@ -63,7 +79,7 @@ def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_
                 raise
             if fail_on_data_loss:
                 raise DataLossError(f"{_lost_text(split, at, following)} ({error.message})", remedy=_REMEDY) from error
-            _warn_of_loss(split, at, following, error)
+            lose(at, following, error)
             at = following
         except SpoolNotFoundError:
             # The folder went away under the reader; the server may still have the records (opening again finds out).
@@ -72,7 +88,9 @@ def read_split(split: Split, *, key: str | None, timeout_s: float, fail_on_data_
             reopened = True
 
 
-def _past_damage(access: SpoolAccess, split: Split, start: int) -> Chunk | None:
+def _past_damage(
+    access: SpoolAccess, split: Split, start: int, lose: Callable[[int, int, SpoolError], None]
+) -> Chunk | None:
     """The first chunk from ``start`` on that can be read; None where all the rest of the split is damaged.
 
     Good records before the damage are read by halving what is asked for; the end of the damage is searched for with
@@ -106,7 +124,7 @@ def _past_damage(access: SpoolAccess, split: Split, start: int) -> Chunk | None:
         middle = (bad + good) // 2
         found = readable(middle)
         bad, good, chunk = (middle, good, chunk) if found is None else (bad, middle, found)
-    _warn_of_loss(split, start, good, problem)
+    lose(start, good, problem)
     return chunk
 
 
@@ -115,7 +133,3 @@ def _lost_text(split: Split, start: int, stop: int) -> str:
         f"records {start} to {stop - 1} of lane {split.lane} of spool {split.spool_id} ({split.endpoint}) were planned "
         "and are gone"
     )
-
-
-def _warn_of_loss(split: Split, start: int, stop: int, why: SpoolError) -> None:
-    _log.warning("%s (%s); lost_records %d, failOnDataLoss is false", _lost_text(split, start, stop), why, stop - start)

@@ -40,6 +40,7 @@ class ReaderSettings:
     fail_on_data_loss: bool
     timeout_s: float
     parse_mode: str
+    parse_threads: int = 1
     types: TypeSettings = field(default_factory=TypeSettings)
 
 
@@ -70,6 +71,7 @@ def reader_settings(given: Mapping[str, str], environment: Mapping[str, str] | N
         fail_on_data_loss=values["failOnDataLoss"] is True,
         timeout_s=float(str(values["endpointTimeoutSec"])),
         parse_mode=str(values["parse_mode"]),
+        parse_threads=_whole(values["parse_kernel_threads"]) or 1,
         types=types if types.location is None else replace(types, location=_folder(types.location, _KEPT_LOCALLY)),
     )
 

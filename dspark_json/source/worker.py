@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from dspark_json.source.worker_calls import Calls
     from dspark_json.source.worker_streams import Tasks
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("dspark_json.source.worker")  # also where it runs as __main__
 
 _HELLO_SEC: Final = 10.0
+_HELLO_BYTES: Final = 4096  # of somebody who has yet to show the token
 _BACKLOG: Final = 128
 
 
@@ -61,7 +62,7 @@ class Worker:
         from dspark_json.source.worker_protocol import error_frame, greeting, is_greeting, read_frame, write_frame
 
         connection.settimeout(_HELLO_SEC)
-        frame = read_frame(connection)
+        frame = read_frame(connection, _HELLO_BYTES)
         if not is_greeting(frame, self._token):
             _log.warning("a connection without the token was closed")
             return False

@@ -149,11 +149,11 @@ def _error(error: DSparkJsonError) -> Frame:
     return {"ok": False, "code": error.code, "message": error.message, "remedy": error.remedy, "text": str(error)}
 
 
-def read_frame(connection: socket.socket) -> Frame:
+def read_frame(connection: socket.socket, most: int = MAX_FRAME_BYTES) -> Frame:
     """The next frame; ``EOFError`` where the other side has closed, ``ValueError`` for what is none."""
     (length,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
-    if length > MAX_FRAME_BYTES:
-        raise ValueError(f"a frame of {length} bytes is longer than {MAX_FRAME_BYTES}")
+    if length > most:
+        raise ValueError(f"a frame of {length} bytes is longer than {most}")
     frame = json.loads(_read(connection, length))
     if not isinstance(frame, dict):
         raise ValueError("a frame is not a JSON object")  # noqa: TRY004 - what was read, not a programmer's mistake

@@ -23,6 +23,11 @@ final class SplitPartition implements InputPartition {
     this.hosts = hosts;
   }
 
+  /** A partition that may be read anywhere. */
+  static SplitPartition of(String task, String split, StructType columns) {
+    return new SplitPartition(task, split, columns, new String[0]);
+  }
+
   /** The partitions of an answer to {@code plan} or {@code plan_batch}. */
   static InputPartition[] all(JsonNode answer, StructType columns) {
     String task = answer.path("task").asText();

@@ -181,6 +181,11 @@ final class Worker {
     return process.isAlive();
   }
 
+  /** Where it listens. */
+  Path socket() {
+    return socket;
+  }
+
   /** A connection that nobody else uses. */
   WorkerConnection take() throws IOException {
     WorkerConnection connection = idle.poll();

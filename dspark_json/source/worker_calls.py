@@ -56,7 +56,11 @@ class Calls:
         row_type = Query.resolve(options).row_type
         if frame.get("schema") is not None:
             row_type = row_type.typed_by(schema_from(frame["schema"]))
-        return {"schema": schema_text(row_type.plan().declared), "rows": rows_text(row_type)}
+        return {
+            "schema": schema_text(row_type.plan().declared),
+            "rows": rows_text(row_type),
+            "secrets": sorted(secret_names()),
+        }
 
     def _open_stream(self, frame: Frame) -> Frame:
         query = Query.of(frame["options"], rows_from(frame["rows"]))

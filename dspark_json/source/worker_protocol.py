@@ -24,7 +24,8 @@ Schemas are base64 of Arrow's IPC message, offsets are the text that the checkpo
 =============== ================================================= ===================================================
 op              request                                           answer
 =============== ================================================= ===================================================
-describe        options, table, schema?: the user's               schema: the declared rows; rows: as resolved now
+describe        options, table, schema?: the user's               schema: the declared rows; rows: as resolved now;
+                                                                  secrets: names of options that nobody may show
 open_stream     options, rows, schema, initial?, target?          stream; task; limits {max_records, max_bytes: number
                 (what the same stream gave on an earlier worker)  or null}; adapter; engine
 initial         stream                                            offset

@@ -19,6 +19,10 @@ final class DSparkJsonTable implements Table, SupportsRead {
     this.schema = schema;
   }
 
+  SourceQuery query() {
+    return query;
+  }
+
   @Override
   public String name() {
     return query.toString();

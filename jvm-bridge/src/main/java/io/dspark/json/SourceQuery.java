@@ -2,7 +2,9 @@ package io.dspark.json;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -16,12 +18,15 @@ final class SourceQuery {
   private final PythonCommand python;
   private final StructType declared;
   private final String rows;
+  private final Set<String> secrets;
 
-  private SourceQuery(Map<String, String> options, PythonCommand python, StructType declared, String rows) {
+  private SourceQuery(
+      Map<String, String> options, PythonCommand python, StructType declared, String rows, Set<String> secrets) {
     this.options = options;
     this.python = python;
     this.declared = declared;
     this.rows = rows;
+    this.secrets = secrets;
   }
 
   /**
@@ -41,7 +46,9 @@ final class SourceQuery {
     }
     ObjectNode answer = WorkerAnswer.checked(Workers.ask(python, request));
     StructType declared = ArrowSchemas.decode(answer.path("schema").asText());
-    return new SourceQuery(copy, python, declared, answer.path("rows").asText());
+    Set<String> secrets = new TreeSet<>(String.CASE_INSENSITIVE_ORDER);
+    answer.path("secrets").forEach(name -> secrets.add(name.asText()));
+    return new SourceQuery(copy, python, declared, answer.path("rows").asText(), secrets);
   }
 
   /** Whether Spark gives the properties of a table that is being made: only among those it names the source. */
@@ -57,11 +64,18 @@ final class SourceQuery {
     Map<String, String> all = new TreeMap<>(String.CASE_INSENSITIVE_ORDER);
     all.putAll(options);
     all.putAll(more);
-    return new SourceQuery(all, PythonCommand.onDriver(all), declared, rows);
+    return new SourceQuery(all, PythonCommand.onDriver(all), declared, rows, secrets);
   }
 
   boolean hasOptions(Map<String, String> others) {
     return options.equals(others);
+  }
+
+  /** Those of some options that may be shown. */
+  Map<String, String> withoutSecrets(Map<String, String> some) {
+    Map<String, String> shown = new TreeMap<>(some);
+    shown.keySet().removeIf(secrets::contains);
+    return shown;
   }
 
   /** All columns there are. */

@@ -30,6 +30,9 @@ import java.util.concurrent.TimeoutException;
 final class Worker {
   private static final int START_SECONDS = 60;
   private static final int EXIT_MILLISECONDS = 500;
+  /** Exit codes above this one are signals. */
+  private static final int SIGNALS = 128;
+
   private static final int TOKEN_BYTES = 32;
   private static final int IDLE_CONNECTIONS = 32;
   /** A socket's path has 107 bytes at most; the rest is for the folder's random part and the socket's name. */
@@ -110,6 +113,9 @@ final class Worker {
       JsonNode hello = ready.get(START_SECONDS, TimeUnit.SECONDS);
       if (hello == null) {
         errors.join(EXIT_MILLISECONDS);
+        if (wasKilled()) {
+          throw lost("was killed while it started", null);
+        }
         throw startError(command, "ended before it was ready" + exitCode(), log.tail(), null);
       }
       checkVersion(hello);
@@ -207,6 +213,11 @@ final class Worker {
         "the Python worker (process " + process.pid() + " of " + command.found() + ") " + what + exitCode()
             + (output.isEmpty() ? "" : "; it said last: " + output),
         cause);
+  }
+
+  /** Whether a signal ended it: that says nothing about the next one. */
+  private boolean wasKilled() {
+    return !process.isAlive() && process.exitValue() > SIGNALS;
   }
 
   private String exitCode() {

@@ -11,7 +11,7 @@ import org.slf4j.LoggerFactory;
 /** The workers of this process: one an interpreter, started when first needed, and anew when it is gone. */
 final class Workers {
   private static final Logger LOG = LoggerFactory.getLogger(Workers.class);
-  private static final int TRIES = 2;
+  private static final int TRIES = 3;
 
   private static final Map<PythonCommand, Worker> RUNNING = new HashMap<>();
 
@@ -36,7 +36,7 @@ final class Workers {
   /**
    * Asks the worker for something that can be asked again, and returns its answer, whatever that says.
    *
-   * @throws DSparkJsonException where the worker can't be started, or is lost a second time
+   * @throws DSparkJsonException where the worker can't be started, or is lost again and again
    */
   static ObjectNode ask(PythonCommand command, ObjectNode request) {
     try {

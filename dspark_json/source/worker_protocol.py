@@ -1,6 +1,6 @@
 """The protocol between the JVM connector and its worker process: the one place that writes it down.
 
-``PROTOCOL`` is its number and ``WorkerClient.java`` has the same; both sides check it, and that they are of one
+``PROTOCOL`` is its number and ``Version.java`` has the same; both sides check it, and that they are of one
 version of this package, at the start of every connection.
 
 **Process.** ``python -m dspark_json.source.worker SOCKET [--log LEVEL]``. The JVM makes a folder that only its user may

@@ -170,7 +170,8 @@ public final class ArrowColumn extends ColumnVector {
     int first = Platform.getInt(null, offsets);
     int last = Platform.getInt(null, offsets + rows * Integer.BYTES);
     if (first < 0 || last < first) {
-      throw new IllegalArgumentException("offsets of " + dataType().catalogString() + " go from " + first + " to " + last);
+      throw new IllegalArgumentException(
+          "offsets of " + dataType().catalogString() + " go from " + first + " to " + last);
     }
     return last;
   }

@@ -16,12 +16,13 @@ import org.apache.arrow.vector.types.pojo.Schema;
 /**
  * Reads an Arrow IPC stream: a schema, batches, an end mark.
  *
- * <p>Arrow's own reader makes a vector for each column and a buffer for each part of it, again with each batch. This one
- * reads the body into one buffer that it uses again, and leaves it at that; {@link ArrowColumn} needs only addresses.
- * See <a href="https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format">the format</a>.
+ * <p>Arrow's own reader makes a vector for each column and a buffer for each part of it, again with each batch. This
+ * one reads the body into one buffer that it uses again, and leaves it at that; {@link ArrowColumn} needs only
+ * addresses. See <a href="https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format">the format</a>.
  *
- * <p>What can't be right is an {@code IllegalArgumentException}, an early end of the channel an {@code EOFException}. The
- * end mark alone does not say that the stream was whole: a sender that fails writes it too.
+ * <p>What can't be right is an {@code IllegalArgumentException} (or what flatbuffers throws), an early end of the
+ * channel an {@code EOFException}. The end mark alone does not say that the stream was whole: a sender that fails
+ * writes it too.
  */
 final class ArrowStream implements Closeable {
   private static final int CONTINUATION = 0xFFFFFFFF;

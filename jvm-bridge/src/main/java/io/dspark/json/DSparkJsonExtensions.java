@@ -7,7 +7,10 @@ import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import scala.runtime.BoxedUnit;
 
-/** Adds {@link StreamPruning} and {@link KeyHiding} to every session that is made while the jar is there; Spark finds it by its services. */
+/**
+ * Adds {@link StreamPruning} and {@link KeyHiding} to every session that is made while the jar is there; Spark finds it
+ * among the services of the class path.
+ */
 public final class DSparkJsonExtensions implements SparkSessionExtensionsProvider {
   private static final Set<SparkSessionExtensions> ADDED =
       Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));

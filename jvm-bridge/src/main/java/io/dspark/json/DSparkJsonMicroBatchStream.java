@@ -26,12 +26,14 @@ final class DSparkJsonMicroBatchStream
     implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
   private static final Logger LOG = LoggerFactory.getLogger(DSparkJsonMicroBatchStream.class);
 
+  private final String description;
   private final WorkerStream stream;
   private final StructType schema;
   private final TaskTotals totals = TaskTotals.registered();
   private final PartitionReaderFactory readers;
 
   DSparkJsonMicroBatchStream(SourceQuery query, StructType schema) {
+    this.description = query.toString();
     this.stream = new WorkerStream(query, schema);
     this.schema = schema;
     this.readers = new ArrowPartitionReaderFactory(query.python(), totals);
@@ -153,5 +155,11 @@ final class DSparkJsonMicroBatchStream
     String before = metrics.get(name);
     boolean sum = before != null && value.isIntegralNumber();
     metrics.put(name, sum ? Long.toString(Long.parseLong(before) + value.asLong()) : value.asText());
+  }
+
+  /** What {@code lastProgress} and errors call this source. */
+  @Override
+  public String toString() {
+    return description;
   }
 }

@@ -24,7 +24,11 @@ enum ReadMetric {
   FILTERED("filtered_records", "filtered", "records of other schemas", Unit.COUNT, ReadMetrics.Filtered::new),
   LOST("lost_records", "lost", "records lost", Unit.COUNT, ReadMetrics.Lost::new),
   GPU_KERNEL_TIME(
-      "dspark_gpu_kernel_time_ms", "gpu_kernel_ms", "time to parse on the GPU", Unit.MILLISECONDS, ReadMetrics.GpuKernelTime::new),
+      "dspark_gpu_kernel_time_ms",
+      "gpu_kernel_ms",
+      "time to parse on the GPU",
+      Unit.MILLISECONDS,
+      ReadMetrics.GpuKernelTime::new),
   GPU_FALLBACK_RECORDS(
       "dspark_gpu_fallback_records",
       "gpu_fallback_records",

@@ -4,8 +4,8 @@ import java.util.Arrays;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 
 /**
- * The metrics of a scan as Spark's SQL tab shows them: it makes each by the name of its class, so each needs one. {@link
- * ReadMetric} says what they are.
+ * The metrics of a scan as Spark's SQL tab shows them: it makes each by the name of its class, so each needs one.
+ * {@link ReadMetric} says what they are.
  */
 public final class ReadMetrics {
   private ReadMetrics() {}
@@ -33,7 +33,8 @@ public final class ReadMetrics {
       if (metric.unit == ReadMetric.Unit.COUNT) {
         return String.format("%,d", total);
       }
-      return String.format("%,d ms (most in a task: %,d ms)", total, metric.unit.shown(Arrays.stream(values).max().orElse(0)));
+      long most = metric.unit.shown(Arrays.stream(values).max().orElse(0));
+      return String.format("%,d ms (most in a task: %,d ms)", total, most);
     }
   }
 

@@ -32,14 +32,15 @@ import scala.collection.immutable.Seq;
 /**
  * Column pruning for streams.
  *
- * <p>Spark prunes the columns of a stream once, before the optimizer runs, when all of them are still needed. This rule
- * does it again for each micro-batch: it puts a stand-in for a batch read in the place of our leaves, lets Spark's own
- * rule prune that, nested fields included, and puts the pruned leaves back. Stream, offsets and checkpoint stay as they
- * are; the columns needed travel in the end offset that is handed to {@code planInputPartitions}, and never in its text.
+ * <p>Spark prunes the columns of a stream once, before the optimizer runs, when all of them are still needed. This
+ * rule does it again for each micro-batch: it puts a stand-in for a batch read in the place of our leaves, lets
+ * Spark's own rule prune that, nested fields included, and puts the pruned leaves back. Stream, offsets and checkpoint
+ * stay as they are; the columns needed travel in the end offset that is handed to {@code planInputPartitions}, and
+ * never in its text.
  *
- * <p>All leaves of one stream in a plan get the same columns, those that any of them needs: Spark takes two scans of one
- * stream for equal and reads one of them where it can. A subquery is planned on its own, so nothing is pruned in it, nor
- * beside one that reads such a stream.
+ * <p>All leaves of one stream in a plan get the same columns, those that any of them needs: Spark takes two scans of
+ * one stream for equal and reads one of them where it can. A subquery is planned on its own, so nothing is pruned in
+ * it, nor beside one that reads such a stream.
  *
  * <p>{@code spark.dspark.streamPruning=false} switches it off. Whatever fails in it ends with the plan as it was.
  */

@@ -1,69 +1,49 @@
 package io.dspark.json;
 
+import java.io.Serializable;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.SparkContext;
-import org.apache.spark.util.AccumulatorV2;
+import org.apache.spark.util.LongAccumulator;
 
-/** The counts of all tasks of a stream that succeeded, added up on the driver. By the order of {@link ReadMetric}. */
-final class TaskTotals extends AccumulatorV2<long[], long[]> {
+/**
+ * The counts of all tasks of a stream that succeeded, added up on the driver.
+ *
+ * <p>They are accumulators of Spark's own class: one of ours could not be read where the jar came with {@code ADD JAR}.
+ */
+final class TaskTotals implements Serializable {
   private static final long serialVersionUID = 1L;
 
-  private final long[] totals = new long[ReadMetric.values().length];
+  private final LongAccumulator[] totals;
+
+  private TaskTotals(LongAccumulator[] totals) {
+    this.totals = totals;
+  }
 
   /** Totals that this Spark keeps. */
   static TaskTotals registered() {
-    TaskTotals totals = new TaskTotals();
-    SparkContext.getOrCreate().register(totals, "dspark-json");
-    return totals;
+    SparkContext context = SparkContext.getOrCreate();
+    LongAccumulator[] totals = new LongAccumulator[ReadMetric.values().length];
+    for (int i = 0; i < totals.length; i++) {
+      totals[i] = new LongAccumulator();
+      context.register(totals[i]); // without a name: the SQL tab has the counts of each scan
+    }
+    return new TaskTotals(totals);
+  }
+
+  /** Adds the counts of a read, by the order of {@link ReadMetric}. */
+  void add(long[] counts) {
+    for (int i = 0; i < totals.length; i++) {
+      totals[i].add(counts[i]);
+    }
   }
 
   /** By name, times in milliseconds. */
   Map<String, String> asText() {
     Map<String, String> texts = new TreeMap<>();
-    long[] values = value();
     for (ReadMetric metric : ReadMetric.values()) {
-      texts.put(metric.label, Long.toString(metric.unit.shown(values[metric.ordinal()])));
+      texts.put(metric.label, Long.toString(metric.unit.shown(totals[metric.ordinal()].sum())));
     }
     return texts;
-  }
-
-  @Override
-  public synchronized boolean isZero() {
-    for (long total : totals) {
-      if (total != 0) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  @Override
-  public TaskTotals copy() {
-    TaskTotals copy = new TaskTotals();
-    copy.add(value());
-    return copy;
-  }
-
-  @Override
-  public synchronized void reset() {
-    java.util.Arrays.fill(totals, 0);
-  }
-
-  @Override
-  public synchronized void add(long[] counts) {
-    for (int i = 0; i < totals.length; i++) {
-      totals[i] += counts[i];
-    }
-  }
-
-  @Override
-  public void merge(AccumulatorV2<long[], long[]> other) {
-    add(other.value());
-  }
-
-  @Override
-  public synchronized long[] value() {
-    return totals.clone();
   }
 }

@@ -174,8 +174,8 @@ final class Worker {
     String line = String.join(" ", command.workerAt("<socket>"));
     String remedy =
         output.contains("No module named")
-            ? "Install dspark-json==" + Version.RELEASE + " for that Python, or name another one as spark.dspark.python "
-                + "or option workerPython."
+            ? "Install dspark-json==" + Version.RELEASE + " for that Python, or name another one as "
+                + "spark.dspark.python or option workerPython."
             : "Name a Python that has dspark-json==" + Version.RELEASE + " as spark.dspark.python or option "
                 + "workerPython; on a cluster it must be there on every machine.";
     return new DSparkJsonException(

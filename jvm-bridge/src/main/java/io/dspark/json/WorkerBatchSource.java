@@ -74,7 +74,8 @@ final class WorkerBatchSource implements BatchSource {
     worker = Workers.get(python);
     connection = worker.take();
     ObjectNode request = WorkerConnection.request("read");
-    request.put("task", partition.task()).put("split", partition.split()).put("attempt", attempt).put("skip_rows", rows);
+    request.put("task", partition.task()).put("split", partition.split());
+    request.put("attempt", attempt).put("skip_rows", rows);
     if (began != null) {
       request.put("began", began);
     }

@@ -23,7 +23,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.junit.jupiter.api.Test;
 
 class ArrowStreamTest {
-  private static final StructType SCHEMA = new StructType().add("text", DataTypes.StringType).add("n", DataTypes.LongType);
+  private static final StructType SCHEMA =
+      new StructType().add("text", DataTypes.StringType).add("n", DataTypes.LongType);
 
   private static List<InternalRow> rows(int count) {
     return new Values(new Random(count), 0.1).rows(SCHEMA, count);

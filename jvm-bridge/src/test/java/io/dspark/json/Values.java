@@ -1,5 +1,7 @@
 package io.dspark.json;
 
+import java.math.BigDecimal;
+import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
@@ -116,12 +118,13 @@ final class Values {
       return new ArrayBasedMapData(new GenericArrayData(keys), new GenericArrayData(values));
     }
     if (type instanceof DecimalType decimal) {
-      return Decimal.apply(new java.math.BigDecimal(new java.math.BigInteger(decimal.precision() == 38 ? 120 : 32, random)
-          .subtract(java.math.BigInteger.ONE.shiftLeft(decimal.precision() == 38 ? 119 : 31)), decimal.scale()),
-          decimal.precision(), decimal.scale());
+      int bits = decimal.precision() == 38 ? 120 : 32;
+      BigInteger digits = new BigInteger(bits, random).subtract(BigInteger.ONE.shiftLeft(bits - 1));
+      return Decimal.apply(new BigDecimal(digits, decimal.scale()), decimal.precision(), decimal.scale());
     }
     if (type instanceof StringType) {
-      return UTF8String.fromString(List.of("", "a", "žluťoučký 🐎", "x".repeat(random.nextInt(300))).get(random.nextInt(4)));
+      List<String> texts = List.of("", "a", "žluťoučký 🐎", "x".repeat(random.nextInt(300)));
+      return UTF8String.fromString(texts.get(random.nextInt(texts.size())));
     }
     if (type instanceof BinaryType) {
       byte[] bytes = new byte[random.nextInt(20)];

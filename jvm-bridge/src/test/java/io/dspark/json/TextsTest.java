@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import org.apache.spark.sql.types.StructType;
 import org.junit.jupiter.api.Test;
 
-class SecretsTest {
+class TextsTest {
   @Test
   void aPartitionShowsItsRecordsAndNotItsTask() {
     SplitPartition partition = SplitPartition.of("{\"key\":\"s3cret\"}", "{\"lane\":\"0000\"}", new StructType());
@@ -17,7 +17,8 @@ class SecretsTest {
 
   @Test
   void errorsEndWithWhatToDo() {
-    assertEquals("CODE: it broke. Mend it.", new DSparkJsonException("CODE", "it broke.", "Mend it.", null).getMessage());
+    DSparkJsonException error = new DSparkJsonException("CODE", "it broke.", "Mend it.", null);
+    assertEquals("CODE: it broke. Mend it.", error.getMessage());
     assertEquals("CODE: it broke", new DSparkJsonException("CODE", "it broke", "", null).getMessage());
   }
 }

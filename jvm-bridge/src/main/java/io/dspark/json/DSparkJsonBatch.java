@@ -23,7 +23,7 @@ final class DSparkJsonBatch implements Batch {
   public synchronized InputPartition[] planInputPartitions() {
     if (partitions == null) {
       ObjectNode request = query.request("plan_batch", schema).put("columns", ArrowSchemas.encode(columns));
-      ObjectNode answer = WorkerAnswer.checked(Workers.ask(query.python(), request));
+      ObjectNode answer = DriverErrors.shown(() -> WorkerAnswer.checked(Workers.ask(query.python(), request)));
       partitions = SplitPartition.all(answer, columns);
     }
     return partitions;

@@ -22,7 +22,7 @@ public final class DSparkJsonProvider implements TableProvider, DataSourceRegist
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    described = SourceQuery.resolve(options.asCaseSensitiveMap(), null);
+    described = DriverErrors.shown(() -> SourceQuery.resolve(options.asCaseSensitiveMap(), null));
     return described.declared();
   }
 
@@ -32,7 +32,7 @@ public final class DSparkJsonProvider implements TableProvider, DataSourceRegist
     SourceQuery query = described;
     // Spark asks for the schema first, unless the user gave one. What it found then holds for this data frame.
     if (query == null || !query.hasOptions(properties) || !query.declared().equals(schema)) {
-      query = SourceQuery.resolve(properties, schema);
+      query = DriverErrors.shown(() -> SourceQuery.resolve(properties, schema));
     }
     return new DSparkJsonTable(query, schema);
   }

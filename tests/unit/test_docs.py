@@ -28,7 +28,9 @@ def test_the_contributors_map_stays_short_and_names_only_files_that_exist() -> N
             assert (ROOT / word).exists(), word
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/answers.md", "docs/performance.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/answers.md", "docs/performance.md", "docs/spark.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text(encoding="utf-8")):
         assert target.startswith("http") or ((ROOT / page).parent / target).exists(), target

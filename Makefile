@@ -11,20 +11,26 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BUILD)/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(BUILD)/hypothesis
 export CARGO_TARGET_DIR := $(CURDIR)/$(BUILD)/native
 NATIVE := $(shell find native -name '*.rs' -o -name 'Cargo.*')
+# The JVM connector. Its Maven has a repository of its own: Spark takes ~/.m2 for complete where it looks for packages.
+JAVA_SOURCES := $(shell find jvm-bridge -type f)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+JAR := dspark_json/jars/dspark-json-spark-$(VERSION).jar
+MAVEN := mvn --quiet --batch-mode --file jvm-bridge/pom.xml -Dmaven.repo.local=$(CURDIR)/$(BUILD)/m2 -Dstyle.color=never
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench soak fuzz test-gpu gpu-bundle docs clean java rust
+.PHONY: help demo test lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: java $(READY) ## Show the whole path: requests, records, rows in a Delta table (Java 17)
+demo: java $(JAR) $(READY) ## Show the whole path: requests, records, rows in a Delta table (Java 17)
 	@$(BIN)/dspark-json demo
 
-test: java $(READY) ## Run all tests (Java 17)
+test: java $(JAR) $(READY) ## Run all tests (Java 17, Maven)
 	@cargo test --quiet --locked --manifest-path native/Cargo.toml -p dspark-json-core
+	@$(MAVEN) test
 	@$(BIN)/pytest
 
 lint: $(READY) ## Check style and types
@@ -57,8 +63,10 @@ gpu-bundle: $(READY) ## Pack what test-gpu needs on a machine without a network
 docs: $(READY) ## Write the pages of docs/ that are made from tables
 	@$(BIN)/python scripts/make_docs.py
 
-clean: ## Remove .venv/ and build/
-	@rm -rf $(VENV) $(BUILD)
+jar: $(JAR) ## Build the JVM connector, into dspark_json/jars/ (Java 17, Maven)
+
+clean: ## Remove .venv/, build/ and the connector's jar
+	@rm -rf $(VENV) $(BUILD) dspark_json/jars
 
 java:
 	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
@@ -69,8 +77,20 @@ java:
 	  echo "make: $$java is Java $$found, 17 or newer is needed: install a JDK 17 or set JAVA_HOME" >&2; exit 1; \
 	fi
 
+maven: java
+	@mvn --version > /dev/null 2>&1 || { echo "make: Maven is missing (Debian, Ubuntu: apt install maven)" >&2; exit 1; }
+	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}javac" -version > /dev/null 2>&1 || { \
+	  echo "make: javac is missing: install a JDK 17 (Debian, Ubuntu: apt install openjdk-17-jdk-headless) or set JAVA_HOME" >&2; exit 1; }
+
 rust:
 	@cargo --version > /dev/null 2>&1 || { echo "make: Rust is missing: install the stable toolchain (rustup.rs)" >&2; exit 1; }
+
+$(JAR): $(JAVA_SOURCES) pyproject.toml | maven
+	@echo "Building $(JAR) (the first time this takes a minute) …"
+	@mkdir -p $(BUILD)
+	@$(MAVEN) package -DskipTests > $(BUILD)/jar.log 2>&1 || { \
+	  echo "make: the connector could not be built: $$(grep -m 1 'ERROR' $(BUILD)/jar.log); see $(BUILD)/jar.log" >&2; exit 1; }
+	@rm -rf $(@D) && mkdir -p $(@D) && cp $(BUILD)/jvm/$(@F) $@
 
 $(READY): pyproject.toml $(NATIVE) | rust
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -36,7 +36,14 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      ├── EngineUnavailableError         DSPARK_JSON_ENGINE_UNAVAILABLE
      ├── EngineFailedError              DSPARK_JSON_ENGINE_FAILED
      ├── DeviceError                    DSPARK_JSON_DEVICE
-     └── MissingPackageError            DSPARK_JSON_MISSING_PACKAGE
+     ├── MissingPackageError            DSPARK_JSON_MISSING_PACKAGE
+     ├── WorkerError
+     │    ├── WorkerStartError          DSPARK_JSON_WORKER_START
+     │    ├── WorkerVersionError        DSPARK_JSON_WORKER_VERSION
+     │    ├── WorkerDiedError           DSPARK_JSON_WORKER_DIED
+     │    └── StreamUnknownError        DSPARK_JSON_STREAM_UNKNOWN
+     ├── ConnectorMissingError          DSPARK_JSON_CONNECTOR_MISSING
+     └── InternalError                  DSPARK_JSON_INTERNAL
 """
 
 from __future__ import annotations
@@ -263,3 +270,45 @@ class MissingPackageError(DSparkJsonError):
     """A package that this command needs is not installed."""
 
     code = "DSPARK_JSON_MISSING_PACKAGE"
+
+
+class WorkerError(DSparkJsonError):
+    """Something about the Python process that works for the JVM connector; raised on the JVM's side, mostly."""
+
+    code = "DSPARK_JSON_WORKER"
+
+
+class WorkerStartError(WorkerError):
+    """The worker process did not start; the message has the command that was tried and what it said."""
+
+    code = "DSPARK_JSON_WORKER_START"
+
+
+class WorkerVersionError(WorkerError):
+    """The connector's jar and the worker's Python have two versions of dspark-json."""
+
+    code = "DSPARK_JSON_WORKER_VERSION"
+
+
+class WorkerDiedError(WorkerError):
+    """Worker processes died again and again in one read, which got no further."""
+
+    code = "DSPARK_JSON_WORKER_DIED"
+
+
+class StreamUnknownError(WorkerError):
+    """The worker does not know a stream of the JVM's: another worker had it. The connector opens it again."""
+
+    code = "DSPARK_JSON_STREAM_UNKNOWN"
+
+
+class ConnectorMissingError(DSparkJsonError):
+    """The JVM connector's jar is not part of this installation."""
+
+    code = "DSPARK_JSON_CONNECTOR_MISSING"
+
+
+class InternalError(DSparkJsonError):
+    """A fault of this package, in a worker process; its log has the traceback."""
+
+    code = "DSPARK_JSON_INTERNAL"

@@ -30,6 +30,7 @@ __all__ = [
     "is_key",
     "options_table",
     "reader_values",
+    "secret_names",
 ]
 
 Value = str | int | float | bool | tuple[str, ...] | None
@@ -354,6 +355,22 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "them; without it a warning says that this can't be kept.",
     ),
     Option(
+        "parse_kernel_threads",
+        _integer(1, 1024),
+        1,
+        "Threads that parse at once in each task; rows keep their order. More than one helps where a task has more "
+        "than one core to itself.",
+        aliases=("dspark.json.parse_kernel_threads",),
+    ),
+    Option(
+        "workerPython",
+        _path,
+        None,
+        "The Python interpreter that the JVM connector runs its worker process with, on the driver and on the "
+        "executors. The Python source has no such process.",
+        shown_default="`spark.dspark.python`, else the one that Spark uses for Python",
+    ),
+    Option(
         "contentSchema",
         _text,
         None,
@@ -627,6 +644,13 @@ def reader_values(given: Mapping[str, str]) -> dict[str, Value]:
         seen[known.name] = spelled
         values[known.name] = _parsed(known, spelled, text)
     return values
+
+
+def secret_names() -> frozenset[str]:
+    """The names, in lower case, of the reader's options whose values must not be shown."""
+    return frozenset(
+        name.lower() for option in READER_OPTIONS if option.secret for name in (option.name, *option.aliases)
+    )
 
 
 def hook_values(environment: Mapping[str, str]) -> tuple[dict[str, Value], list[str]]:

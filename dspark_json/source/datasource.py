@@ -1,13 +1,12 @@
-"""The Spark adapter: ``format("dspark-json")`` as a Python data source, streaming and batch.
+"""The Python adapter: ``format("dspark-json")`` as a Python data source of Spark, streaming and batch.
 
-The only file that imports pyspark. It turns Spark's calls into those of the planner, the reading and the engine, and
-their values into Spark's.
+The only file that imports pyspark. It turns Spark's calls into those of ``Query``, the planner and ``TaskReader``, and
+their values into Spark's; the worker does the same for the JVM connector.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
 
 from dspark_json.errors import DSparkJsonError, InvalidOptionError
 from dspark_json.source.admission import ReadLimits
-from dspark_json.source.planner import Planner, Value
-from dspark_json.source.settings import ReaderSettings, reader_settings
+from dspark_json.source.query import Query
+from dspark_json.source.read_task import ReadTask, TaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from dspark_json.source.planner import Planner, Value
     from dspark_json.source.row_type import RowType
     from dspark_json.source.splits import Split
 
 __all__ = ["DSparkJsonDataSource"]
-
-_log = logging.getLogger(__name__)
 
 
 class DSparkJsonDataSource(DataSource):
@@ -48,21 +46,16 @@ class DSparkJsonDataSource(DataSource):
     """
 
     def __init__(self, options: dict[str, str]) -> None:
-        from dspark_json.source.registered import ask_for_schemas
-        from dspark_json.source.row_type import resolve_row_type
-        from dspark_json.source.rows import choose_engine
-
         super().__init__(options)
         with _errors_first_hand():
             if "provider" in self.options:  # among the properties of a table, and only there
                 raise InvalidOptionError(
-                    "a table can't be made of this source: Spark hands a table's options to no Python data source",
-                    remedy="Use CREATE TEMPORARY VIEW name USING `dspark-json` OPTIONS (vllm_endpoint '…'), or "
-                    "spark.read and spark.readStream; give the key as vllm_api_key_file or DSPARK_API_KEY, not in SQL.",
+                    "a table can't be made of the Python source: Spark hands it none of a table's options",
+                    remedy="Use CREATE TEMPORARY VIEW name USING `dspark-json` OPTIONS (vllm_endpoint '…'), spark.read "
+                    "or spark.readStream, or add the connector's jar (docs/spark.md); give the key as "
+                    "vllm_api_key_file or DSPARK_API_KEY, not in SQL.",
                 )
-            settings = reader_settings(self.options)
-            choose_engine(settings.parse_mode, settings.gpu_share)
-            self._row_type = resolve_row_type(settings.types, lambda: ask_for_schemas(settings))
+            self._row_type = Query.resolve(self.options).row_type
 
     @classmethod
     def name(cls) -> str:
@@ -77,7 +70,7 @@ class DSparkJsonDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of everything that is kept."""
         with _errors_first_hand():
-            return BatchReader(reader_settings(self.options), schema, self._row_type)
+            return BatchReader(Query.of(self.options, self._row_type), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream reader; never raises, because Spark's stream runner loses an error that is raised here."""
@@ -91,57 +84,35 @@ class SplitPartition(InputPartition):
         super().__init__(split)
 
 
-class RowReading:
-    """What a task needs to turn a split into rows. Spark pickles it to the executors, the key with it."""
+def _task(query: Query, schema: StructType) -> ReadTask:
+    """What tasks need. Spark pickles it to the executors, the key with it."""
+    return query.task(to_arrow_schema(schema, timezone="UTC"))
 
-    def __init__(self, settings: ReaderSettings, schema: StructType, row_type: RowType) -> None:
-        from dspark_json.source.rows import choose_engine
 
-        self._settings = settings
-        self._wanted = to_arrow_schema(schema, timezone="UTC")
-        self._plan = row_type.plan(self._wanted)
-        choose_engine(settings.parse_mode, settings.gpu_share)
-
-    def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a split."""
-        from dspark_json.source.reading import read_split
-        from dspark_json.source.rows import choose_engine, row_batches
-
-        split = partition.value
-        if split is None:  # Spark's stand-in for "no partitions"
-            return
-        with _errors_first_hand():
-            engine = choose_engine(self._settings.parse_mode, self._settings.gpu_share)
-            chunks = read_split(
-                split,
-                key=self._settings.key,
-                timeout_s=self._settings.timeout_s,
-                fail_on_data_loss=self._settings.fail_on_data_loss,
-                from_ring=engine.name == "cudf",
-            )
-            yield from row_batches(chunks, engine, self._plan, self._wanted)
+def _rows(task: ReadTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a split."""
+    split = partition.value
+    if split is None:  # Spark's stand-in for "no partitions"
+        return
+    with _errors_first_hand():
+        yield from TaskReader(task).batches(split)
 
 
 class BatchReader(DataSourceReader):
     """Reads everything that is kept when the query is planned, from ``startingOffsets`` or ``startingTimestamp`` on."""
 
-    def __init__(self, settings: ReaderSettings, schema: StructType, row_type: RowType) -> None:
-        if settings.starting == "latest" and settings.starting_timestamp is None:
-            raise InvalidOptionError(
-                'startingOffsets "latest" leaves nothing to read in a batch', remedy='Use "earliest", or a stream.'
-            )
-        self._settings = settings
-        self._reading = RowReading(settings, schema, row_type)
+    def __init__(self, query: Query, schema: StructType) -> None:
+        self._query = query
+        self._task = _task(query, schema)
 
     def partitions(self) -> list[InputPartition]:
         """The splits, fixed now."""
         with _errors_first_hand():
-            planner = Planner(self._settings)
-            return [SplitPartition(split) for split in planner.plan(planner.initial(), planner.everything())]
+            return [SplitPartition(split) for split in self._query.batch_splits()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a split."""
-        return self._reading.batches(partition)
+        return _rows(self._task, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -151,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._row_type = row_type
-        self._prepared: tuple[ReaderSettings, RowReading] | None = None
+        self._prepared: tuple[Query, ReadTask] | None = None
         self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -159,12 +130,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._prepare()
         return {**self.__dict__, "_planner": None}
 
-    def _prepare(self) -> tuple[ReaderSettings, RowReading]:
+    def _prepare(self) -> tuple[Query, ReadTask]:
         """Check options and schema, once."""
         if self._prepared is None:
             with _errors_first_hand():
-                settings = reader_settings(self._options)
-                self._prepared = settings, RowReading(settings, self._schema, self._row_type)
+                query = Query.of(self._options, self._row_type)
+                self._prepared = query, _task(query, self._schema)
         return self._prepared
 
     def initialOffset(self) -> Value:  # noqa: N802 - Spark's name, as all below
@@ -179,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of the options, as far as Spark has a word for it."""
-        limits = self._prepare()[0].limits
+        limits = self._prepare()[0].settings.limits
         if limits.max_records is not None:
             return ReadMaxRows(limits.max_records)
         return ReadAllAvailable() if limits.max_bytes is None else ReadMaxBytes(limits.max_bytes)
@@ -187,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Value, limit: ReadLimit) -> Value:  # noqa: N802
         """The end of the next micro-batch; ``start`` itself where nothing is new."""
         with _errors_first_hand():
-            return self._plan().latest(start, self._limits(limit))
+            return self._plan().latest(start, self._prepare()[0].limits(_limits(limit)))
 
     def reportLatestOffset(self) -> Value | None:  # noqa: N802
         """The end of all lanes, for progress reports."""
@@ -200,27 +171,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a split."""
-        return self._prepare()[1].batches(partition)
+        return _rows(self._prepare()[1], partition)
 
     def _plan(self) -> Planner:
         if self._planner is None:
-            settings, _ = self._prepare()
-            self._planner = Planner(settings, self._row_type)
-            _log.info(
-                "adapter python plans %s (key %s)",
-                ", ".join(settings.addresses),
-                "given" if settings.key is not None else "none",
-            )
+            query, _ = self._prepare()
+            self._planner = query.stream_planner()
+            query.announce("python")
         return self._planner
 
-    def _limits(self, limit: ReadLimit) -> ReadLimits:
-        """Spark's limit, and our other one beside it: Spark hands back only the one that it was told."""
-        own = self._prepare()[0].limits
-        if isinstance(limit, ReadMaxRows):
-            return ReadLimits(limit.max_rows, own.max_bytes)
-        if isinstance(limit, ReadMaxBytes):
-            return ReadLimits(own.max_records, limit.max_bytes)
-        return ReadLimits()
+
+def _limits(limit: ReadLimit) -> ReadLimits | None:
+    """Spark's limit; None for all there is."""
+    if isinstance(limit, ReadMaxRows):
+        return ReadLimits(max_records=limit.max_rows)
+    if isinstance(limit, ReadMaxBytes):
+        return ReadLimits(max_bytes=limit.max_bytes)
+    return None
 
 
 @contextlib.contextmanager

@@ -81,6 +81,7 @@ class Planner:
         self._initial: Value | None = None
         self._survey: Survey | None = None
         self._target: dict[tuple[str, str], int] | None = None
+        self._planned: Offset | None = None
         self._warned: dict[object, float] = {}
 
     # -- where a stream begins ---------------------------------------------------------------------------------------
@@ -150,12 +151,32 @@ class Planner:
             for lane, extent in found.offsets.lanes.items()
         }
 
+    def target(self) -> Value | None:
+        """The end that ``fix_target`` has fixed, to give to ``restore``: lane → next record, by spool."""
+        if self._target is None:
+            return None
+        spools: Value = {}
+        for (spool_id, lane), end in sorted(self._target.items()):
+            spools.setdefault(spool_id, {})[lane] = end
+        return spools
+
+    def restore(self, initial: Value | None, target: Value | None) -> None:
+        """Go on as the planner of this stream that gave these; it went away with its process."""
+        self._initial = initial
+        if target is not None:
+            self._target = {(spool_id, lane): end for spool_id, lanes in target.items() for lane, end in lanes.items()}
+
     def latest(self, start: Value, limits: ReadLimits) -> Value:
         """The end of the next micro-batch; the very ``start`` given where nothing is new.
 
         ``InvalidOptionError`` where the stream is new and its ``startingTimestamp`` has yet to come.
         """
         self._check_starting_timestamp()
+        end = self._latest_of_looks(start, limits)
+        self._planned = parse_offset(end)
+        return end
+
+    def _latest_of_looks(self, start: Value, limits: ReadLimits) -> Value:
         for _ in range(_LOOKS - 1):
             try:
                 return self._latest(start, limits)
@@ -212,6 +233,18 @@ class Planner:
     def report(self) -> Value | None:
         """The end of all lanes at the last look, for progress reports."""
         return None if self._survey is None else _end_of(self._survey).value()
+
+    def lags(self) -> dict[tuple[str, str], int]:
+        """How many records of each (spool, lane) were there at the last look and are not planned yet."""
+        survey, planned = self._survey, self._planned
+        if survey is None or planned is None:
+            return {}
+        lags = {}
+        for spool_id, found in survey.spools.items():
+            for lane, extent in found.offsets.lanes.items():
+                position = planned.position(spool_id, lane)
+                lags[spool_id, lane] = max(extent.next - max(position.next if position else 0, extent.first), 0)
+        return lags
 
     def everything(self) -> Value:
         """The end of all lanes as ``initial`` saw them: the end of a batch read."""

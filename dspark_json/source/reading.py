@@ -21,7 +21,7 @@ from dspark_json.source.device_reading import RingSource
 from dspark_json.source.transport import is_folder, open_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from dspark_json.source.device_reading import DeviceChunk
     from dspark_json.source.splits import Split
@@ -40,13 +40,28 @@ _WINDOW: Final = 65_536
 
 
 def read_split(
-    split: Split, *, key: str | None, timeout_s: float, fail_on_data_loss: bool, from_ring: bool = False
+    split: Split,
+    *,
+    key: str | None,
+    timeout_s: float,
+    fail_on_data_loss: bool,
+    from_ring: bool = False,
+    on_loss: Callable[[int], None] | None = None,
 ) -> Iterator[Chunk | DeviceChunk]:
     """The records of a split, in order, in chunks of about 8 MiB; ``from_ring``: from the lane's device ring if it can.
 
     Records that are gone since the split was planned are a ``DataLossError``, damaged ones a ``SpoolCorruptError``;
-    with ``fail_on_data_loss`` false both are skipped, with a warning and their number as ``lost_records``.
+    with ``fail_on_data_loss`` false both are skipped, with a warning and their number as ``lost_records``, which
+    ``on_loss`` is told too.
     """
+
+    def lose(start: int, stop: int, why: SpoolError) -> None:
+        _log.warning(
+            "%s (%s); lost_records %d, failOnDataLoss is false", _lost_text(split, start, stop), why, stop - start
+        )
+        if on_loss is not None:
+            on_loss(stop - start)
+
     at = split.start
     reopened = False
     while at < split.stop:
@@ -59,7 +74,7 @@ def read_split(
                     except SpoolCorruptError:
                         if fail_on_data_loss:
                             raise
-                        chunk = _past_damage(access, split, at)
+                        chunk = _past_damage(access, split, at, lose)
                         if chunk is None:
                             return
                     at = chunk.next_seq
@@ -70,7 +85,7 @@ def read_split(
                 raise
             if fail_on_data_loss:
                 raise DataLossError(f"{_lost_text(split, at, following)} ({error.message})", remedy=_REMEDY) from error
-            _warn_of_loss(split, at, following, error)
+            lose(at, following, error)
             at = following
         except SpoolNotFoundError:
             # The folder went away under the reader; the server may still have the records (opening again finds out).
@@ -88,7 +103,9 @@ def _ring(access: SpoolAccess, split: Split) -> Iterator[RingSource]:
         source.close()
 
 
-def _past_damage(access: SpoolAccess, split: Split, start: int) -> Chunk | None:
+def _past_damage(
+    access: SpoolAccess, split: Split, start: int, lose: Callable[[int, int, SpoolError], None]
+) -> Chunk | None:
     """The first chunk from ``start`` on that can be read; None where all the rest of the split is damaged.
 
     Good records before the damage are read by halving what is asked for; the end of the damage is searched for with
@@ -122,7 +139,7 @@ def _past_damage(access: SpoolAccess, split: Split, start: int) -> Chunk | None:
         middle = (bad + good) // 2
         found = readable(middle)
         bad, good, chunk = (middle, good, chunk) if found is None else (bad, middle, found)
-    _warn_of_loss(split, start, good, problem)
+    lose(start, good, problem)
     return chunk
 
 
@@ -131,7 +148,3 @@ def _lost_text(split: Split, start: int, stop: int) -> str:
         f"records {start} to {stop - 1} of lane {split.lane} of spool {split.spool_id} ({split.endpoint}) were planned "
         "and are gone"
     )
-
-
-def _warn_of_loss(split: Split, start: int, stop: int, why: SpoolError) -> None:
-    _log.warning("%s (%s); lost_records %d, failOnDataLoss is false", _lost_text(split, start, stop), why, stop - start)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from dspark_json.engine.base import ParsePlan, build_plan
 from dspark_json.errors import ContentSchemaError, SchemaLocationError
 from dspark_json.schema.content_schema import content_type_from
-from dspark_json.schema.content_type import checked_content_type
+from dspark_json.schema.content_type import checked_content_type, content_type_in
 from dspark_json.schema.ddl import from_ddl, hints_from_ddl, to_ddl
 from dspark_json.schema.evolution import extended, with_hints
 from dspark_json.schema.registry import merged_type, select
@@ -67,6 +67,15 @@ class RowType:
             rescued_column=self.settings.rescued_column,
             rescue_unknown=self.settings.evolution != "none",
         )
+
+    def typed_by(self, columns: pa.Schema) -> RowType:
+        """These rows for a user's schema, which may declare ``parsed`` where nothing else does; errors as ``plan``.
+
+        It comes before any pruning: what is left of ``parsed`` then says no longer what counts as unknown.
+        """
+        typed = replace(self, content_type=self.content_type or content_type_in(columns))
+        typed.plan(columns)
+        return typed
 
     def grown(self, schemas: Sequence[RegisteredSchema]) -> RowType:
         """These rows with the fields of the server's schemas that they lack; what they have keeps its type."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import logging
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -11,17 +14,19 @@ from dspark_json.engine.base import Engine, ParsePlan, ParseStats
 from dspark_json.engine.cudf import MIN_BATCH_BYTES
 from dspark_json.engine.selection import DEFAULT_GPU_SHARE, Choice, choose
 from dspark_json.source.device_reading import gather
+from dspark_json.spool.access import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dspark_json.source.device_reading import DeviceChunk
-    from dspark_json.spool.reader import Chunk
 
 __all__ = ["choose_engine", "row_batches"]
 
 _log = logging.getLogger(__name__)
 _choices: dict[str, Choice] = {}  # by parse_mode: what a machine has does not change
+
+_PIECE_BYTES: Final = 1 << 20  # below that, handing a piece to another thread is not worth it
 
 
 def choose_engine(parse_mode: str, gpu_share: int = DEFAULT_GPU_SHARE) -> Engine:
@@ -40,15 +45,27 @@ def choose_engine(parse_mode: str, gpu_share: int = DEFAULT_GPU_SHARE) -> Engine
 
 
 def row_batches(
-    chunks: Iterable[Chunk | DeviceChunk], engine: Engine, plan: ParsePlan, wanted: pa.Schema
+    chunks: Iterable[Chunk | DeviceChunk],
+    engine: Engine,
+    plan: ParsePlan,
+    wanted: pa.Schema,
+    *,
+    threads: int = 1,
+    totals: ParseStats | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """One batch a chunk, in exactly the schema ``wanted``: names, order, types and nullability.
+    """Batches in the order of the records, in exactly the schema ``wanted``: names, order, types and nullability.
 
-    ``plan`` is the one for these columns. What it leaves out is counted and logged at the end.
+    ``plan`` is the one for these columns. ``threads`` parse at once, and so many chunks are in memory. ``totals`` has
+    the counts of the batches given so far; what was left out is logged at the end.
     """
-    total = ParseStats()
-    for chunk in gather(chunks, MIN_BATCH_BYTES) if engine.name == "cudf" else chunks:
-        batch, stats = engine.parse(chunk, plan)
+    total = totals if totals is not None else ParseStats()
+    if engine.name == "cudf":  # one read of large batches at a time: its threads are the device's
+        parsed = _parsed(gather(chunks, MIN_BATCH_BYTES), engine, plan)
+    elif threads == 1:
+        parsed = _parsed(chunks, engine, plan)
+    else:
+        parsed = _parsed_at_once(chunks, engine, plan, threads)
+    for batch, stats in parsed:
         total.add(stats)
         yield _exactly(batch, wanted)
     if engine.name == "cudf":
@@ -64,9 +81,53 @@ def row_batches(
         _log.warning("%d malformed records of %d are dropped: mode is DROPMALFORMED", total.dropped, total.records)
 
 
+_Parsed = tuple[pa.RecordBatch, ParseStats]
+
+
+def _parsed(chunks: Iterable[Chunk | DeviceChunk], engine: Engine, plan: ParsePlan) -> Iterator[_Parsed]:
+    for chunk in chunks:
+        yield engine.parse(chunk, plan)
+
+
+def _parsed_at_once(
+    chunks: Iterable[Chunk | DeviceChunk], engine: Engine, plan: ParsePlan, threads: int
+) -> Iterator[_Parsed]:
+    under_way: collections.deque[Future[_Parsed]] = collections.deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="dspark-json-parse") as pool:
+        try:
+            for chunk in chunks:
+                for piece in _pieces(chunk, threads):
+                    under_way.append(pool.submit(engine.parse, piece, plan))
+                    if len(under_way) == threads:
+                        yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def _pieces(chunk: Chunk | DeviceChunk, most: int) -> Iterator[Chunk]:
+    """A chunk's records in order, in pieces of about one size."""
+    count = max(1, min(most, len(chunk), chunk.buffer.nbytes // _PIECE_BYTES))
+    bounds = [len(chunk) * k // count for k in range(count + 1)]
+    for start, stop in itertools.pairwise(bounds):
+        begin = chunk.ends[start - 1] if start else 0
+        yield Chunk(
+            chunk.spool_id,
+            chunk.lane,
+            chunk.first_seq + start,
+            chunk.buffer[begin : chunk.ends[stop - 1]],
+            [end - begin for end in chunk.ends[start:stop]],
+            chunk.appended_at[start:stop],
+        )
+
+
 def _exactly(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """The same values under another spelling of the schema (Arrow's and Spark's names for list items differ)."""
     if batch.schema.equals(wanted, check_metadata=True):
+        return batch
+    if not wanted.names:  # rows without columns, for count(): a batch made of no arrays would have none
         return batch
     columns = [column.cast(field.type) for column, field in zip(batch.columns, wanted, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -41,6 +41,7 @@ class ReaderSettings:
     timeout_s: float
     parse_mode: str
     gpu_share: int = 12
+    parse_threads: int = 1
     types: TypeSettings = field(default_factory=TypeSettings)
 
 
@@ -72,6 +73,7 @@ def reader_settings(given: Mapping[str, str], environment: Mapping[str, str] | N
         timeout_s=float(str(values["endpointTimeoutSec"])),
         parse_mode=str(values["parse_mode"]),
         gpu_share=_whole(values["gpuShare"]) or 0,
+        parse_threads=_whole(values["parse_kernel_threads"]) or 1,
         types=types if types.location is None else replace(types, location=_folder(types.location, _KEPT_LOCALLY)),
     )
 

@@ -1,4 +1,7 @@
-"""One local Spark with Delta for all tests of a run that need one."""
+"""One local Spark with Delta and the JVM connector for all tests of a run that need one.
+
+Both adapters are in it: ``dspark-json`` is the connector, and the Python source is registered under a name of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 ROOT = Path(__file__).resolve().parents[2]
 IVY = ROOT / "build" / "ivy"
+JVM, PYTHON = "dspark-json", "dspark-json-python"
+
+
+@pytest.fixture(params=[JVM, PYTHON], ids=["jvm", "python"])
+def adapter(request: pytest.FixtureRequest) -> str:
+    """The name of an adapter for ``format(…)``: a test with it holds for both."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two cores; Python workers run this interpreter and see this source tree."""
-    from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
+
+    from dspark_json import configure_spark
 
     scratch = tmp_path_factory.mktemp("spark")
     before = dict(os.environ)
@@ -41,17 +53,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
     builder = SparkSession.Builder().master("local[2]").appName("dspark-json tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    session = configure_spark(builder, delta=True).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
+    session.dataSource.register(_python_source())
     try:
         yield session
     finally:
         session.stop()
         os.environ.clear()
         os.environ.update(before)
+
+
+def _python_source() -> type[DataSource]:
+    """The Python source, under a name that the connector does not have."""
+    from dspark_json.source.datasource import DSparkJsonDataSource
+
+    # As if made on a prompt, so that Spark carries the class itself to its Python processes.
+    return type(
+        "PythonSource", (DSparkJsonDataSource,), {"name": classmethod(lambda cls: PYTHON), "__module__": "__main__"}
+    )

@@ -10,6 +10,8 @@ import argparse
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
+from dspark_json import configure_spark
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -17,6 +19,7 @@ def main() -> None:
     parser.add_argument("--table", required=True)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--ivy", required=True)
+    parser.add_argument("--adapter", choices=["jvm", "python"], required=True)
     parser.add_argument("--drain", action="store_true")
     arguments = parser.parse_args()
     builder = (
@@ -28,7 +31,8 @@ def main() -> None:
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     )
-    spark = configure_spark_with_delta_pip(builder).getOrCreate()
+    with_delta = configure_spark_with_delta_pip(builder)
+    spark = (configure_spark(with_delta) if arguments.adapter == "jvm" else with_delta).getOrCreate()
     answers = (
         spark.readStream.format("dspark-json")
         .option("vllm_endpoint", arguments.endpoint)

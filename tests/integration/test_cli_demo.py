@@ -43,6 +43,7 @@ def test_every_answer_is_in_the_table_once(tmp_path: Path) -> None:
     }  # fmt: skip
     assert counts["seconds"] > 0
     assert "rows in the table" in done.stderr
+    assert "Spark reads with the JVM connector\n" in done.stderr
     shows_both_schemas_typed(done.stderr)
     assert "WARN" not in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,8 +1,9 @@
-"""Exactly once into Delta while Spark and the server are killed and restarted."""
+"""Exactly once into Delta while Spark and the server are killed and restarted, under adapters that change."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
 import signal
@@ -76,12 +77,13 @@ class Clients:
 class Job:
     """The streaming job in a process group of its own, so that SIGKILL takes the JVM and its Python workers too."""
 
-    def __init__(self, folder: Path, address: str, *options: str) -> None:
+    def __init__(self, folder: Path, address: str, adapter: str, *options: str) -> None:
         self.table = folder / "table"
         self.checkpoint = folder / "checkpoint"
         self._log = folder / "job.log"
         command = [sys.executable, str(Path(__file__).with_name("stream_job.py")), "--endpoint", address]
         command += ["--table", str(self.table), "--checkpoint", str(self.checkpoint), "--ivy", str(ROOT / "build/ivy")]
+        command += ["--adapter", adapter]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *options],
@@ -101,13 +103,39 @@ class Job:
 
     def kill_when(self, moment: Callable[[], bool]) -> None:
         """SIGKILL everything at the moment wanted."""
-        deadline = time.monotonic() + 120
+        self.wait_for(moment)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def processes(self, *words: bytes) -> list[int]:
+        """The processes of the group whose command line has all these words."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                line = (entry / "cmdline").read_bytes()
+                if os.getpgid(int(entry.name)) == self.process.pid and all(word in line for word in words):
+                    found.append(int(entry.name))
+        return found
+
+    def kill_jvm(self) -> None:
+        """SIGKILL the JVM alone, and see its worker end by itself; then everything else."""
+        jvm = min(self.processes(b"java", b"org.apache.spark.deploy.SparkSubmit"))  # a fork of it may be under way
+        assert len(self.processes(b"dspark_json.source.worker")) == 1
+        os.kill(jvm, signal.SIGKILL)
+        deadline = time.monotonic() + 2
+        while self.processes(b"dspark_json.source.worker"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def wait_for(self, moment: Callable[[], bool]) -> None:
+        """Wait for the moment wanted."""
+        deadline = time.monotonic() + 180
         while not moment():
             assert self.process.poll() is None, self.tail()
             assert time.monotonic() < deadline, self.tail()
             time.sleep(0.001)
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
 
     def finish(self) -> None:
         """Wait until it ends by itself, without an error."""
@@ -144,7 +172,7 @@ def test_every_answer_lands_once_though_spark_and_the_server_are_killed(tmp_path
     clients = Clients(server.address)
     try:
         # In mid-batch: the offsets of a batch are logged, its commit is not, and the table does not have it yet.
-        job = Job(tmp_path, server.address)
+        job = Job(tmp_path, server.address, "jvm")
         seen = {"versions": 0}
 
         def in_mid_batch() -> bool:
@@ -162,7 +190,7 @@ def test_every_answer_lands_once_though_spark_and_the_server_are_killed(tmp_path
         )
 
         # Between the offset log and the commit log, with the batch already in the table: its rows must not come twice.
-        job = Job(tmp_path, server.address)
+        job = Job(tmp_path, server.address, "python")
         behind = job.newest("commits")
 
         def in_table_but_not_committed() -> bool:
@@ -176,27 +204,24 @@ def test_every_answer_lands_once_though_spark_and_the_server_are_killed(tmp_path
             (job.checkpoint / "commits" / f".{pending}.crc").unlink(missing_ok=True)
 
         # The server is killed under a running query, too.
-        job = Job(tmp_path, server.address)
+        job = Job(tmp_path, server.address, "jvm")
         resumed_at = job.newest("commits")
-        deadline = time.monotonic() + 120
-        while job.newest("commits") < resumed_at + 2:
-            assert job.process.poll() is None, job.tail()
-            assert time.monotonic() < deadline, job.tail()
-            time.sleep(0.05)
+        job.wait_for(lambda: job.newest("commits") >= resumed_at + 2)
         server.kill()
         server = RunningServer(
             arguments=["--speed", "5", "--port", port], settings=settings, log=tmp_path / "server.log"
         )
         time.sleep(1)
         committed = job.newest("commits")
-        job.kill_when(lambda: job.newest("commits") > committed)
+        job.wait_for(lambda: job.newest("commits") > committed)
+        job.kill_jvm()
     finally:
         clients.stop()
         server.stop()
 
     # The folder alone is enough to finish, but the address must answer at a fresh start: so start the server again.
     with RunningServer(arguments=["--port", port], settings=settings, log=tmp_path / "server.log") as server:
-        Job(tmp_path, server.address, "--drain").finish()
+        Job(tmp_path, server.address, "python", "--drain").finish()
 
     rows = rows_of(tmp_path / "table")
     offsets = SpoolReader(spool).offsets()

@@ -4,46 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from serving import elsewhere, free_port, hook, serving
 
-from dspark_json.spool.record import Record
-from dspark_json.spool.writer import LaneWriter, WriterSettings
+from .spark_support import ANSWERS, as_json, drain, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 KEY = "s3cret-key"
-ANSWERS = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "fixtures" / "vllm" / "answers.ndjson").read_text().splitlines()
-]
-SETTINGS = WriterSettings(segment_bytes=20_000, retention_bytes=1 << 30, min_free_ratio=0.0)
-
-
-def write(folder: Path, count: int, lanes: int = 1) -> list[str]:
-    """Write recorded answers, ``count`` to each lane, each with an id of its own; gives the ids."""
-    writers = [LaneWriter.open(folder, SETTINGS) for _ in range(lanes)]
-    ids = []
-    for writer in writers:
-        records = []
-        for i in range(count):
-            seq = writer.next_seq + i
-            answer = {**ANSWERS[seq % len(ANSWERS)], "id": f"{writer.lane}-{seq}"}
-            ids.append(answer["id"])
-            meta = b'"request_id":"r","path":"/v1/chat/completions","status":200,"stream":false,"completed":true'
-            records.append(Record(meta, json.dumps(answer).encode()[1:-1]))
-        writer.append(records)
-    for writer in writers:
-        writer.close()
-    return ids
 
 
 @pytest.fixture
@@ -57,30 +33,14 @@ def address(folder: Path) -> Iterator[str]:
         yield found
 
 
-def drain(frame: DataFrame, folder: Path, kind: str = "delta") -> None:
-    """Append what there is to ``folder/table``, from where its checkpoint is."""
-    query = (
-        frame.writeStream.format(kind)
-        .outputMode("append")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "table"))
-    )
-    assert query.awaitTermination(120)
-
-
-def as_json(frame: DataFrame) -> list[str]:
-    return sorted(row[0] for row in frame.selectExpr("to_json(struct(*))").collect())
-
-
 def test_the_first_example_of_the_articles_runs(
-    spark: SparkSession, folder: Path, address: str, tmp_path: Path
+    spark: SparkSession, adapter: str, folder: Path, address: str, tmp_path: Path
 ) -> None:
     from pyspark.sql.functions import col
 
     def stream() -> DataFrame:
         df = (
-            spark.readStream.format("dspark-json")
+            spark.readStream.format(adapter)
             .option("vllm_endpoint", f"{address}/v1/chat/completions")
             .option("vllm_api_key", KEY)
             .option("dspark.json.parse_mode", "auto")
@@ -112,17 +72,19 @@ def test_the_first_example_of_the_articles_runs(
     assert sorted(row["id"] for row in table.select("id").collect()) == sorted(ids)
 
 
-def test_rows_are_the_same_from_folder_http_batch_and_stream(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_rows_are_the_same_from_folder_http_batch_and_stream(
+    spark: SparkSession, adapter: str, folder: Path, tmp_path: Path
+) -> None:
     ids = write(folder, 25, lanes=2)
-    whole = as_json(spark.read.format("dspark-json").load(str(folder)))
+    whole = as_json(spark.read.format(adapter).load(str(folder)))
     assert [json.loads(row)["id"] for row in whole] == sorted(ids)
-    assert as_json(spark.read.format("dspark-json").load(folder.as_uri())) == whole
+    assert as_json(spark.read.format(adapter).load(folder.as_uri())) == whole
     with serving(elsewhere(hook(folder, KEY))) as address:
         options = {"vllm_endpoint": address, "vllm_api_key": KEY}
-        over_http = spark.read.format("dspark-json").options(**options).load()
+        over_http = spark.read.format(adapter).options(**options).load()
         assert as_json(over_http) == whole
         limited = {**options, "maxRecordsPerTrigger": "20", "minPartitions": "3"}
-        drain(spark.readStream.format("dspark-json").options(**limited).load(), tmp_path)
+        drain(spark.readStream.format(adapter).options(**limited).load(), tmp_path)
         table = spark.read.format("delta").load(str(tmp_path / "table"))
         assert as_json(table) == whole
         plan = over_http._jdf.queryExecution().toString()
@@ -132,33 +94,37 @@ def test_rows_are_the_same_from_folder_http_batch_and_stream(spark: SparkSession
     assert all('"next": ' in text and KEY not in text for text in offsets)
 
 
-def test_a_narrow_user_schema_reads_just_that(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_a_narrow_user_schema_reads_just_that(spark: SparkSession, adapter: str, folder: Path, tmp_path: Path) -> None:
     ids = write(folder, 5)
     ddl = "usage struct<total_tokens: bigint>, choices array<struct<message: struct<content: string>>>, id string"
-    frame = spark.read.format("dspark-json").schema(ddl).load(str(folder))
+    frame = spark.read.format(adapter).schema(ddl).load(str(folder))
     assert frame.schema.simpleString().startswith("struct<usage:struct<total_tokens:bigint>,choices:array<")
     rows = {row["id"]: row for row in frame.collect()}
     assert sorted(rows) == ids
     assert rows["0000-1"]["usage"]["total_tokens"] == ANSWERS[1]["usage"]["total_tokens"]
     assert rows["0000-1"]["choices"][0]["message"]["content"] == ANSWERS[1]["choices"][0]["message"]["content"]
-    drain(spark.readStream.format("dspark-json").schema(ddl).load(str(folder)), tmp_path, "parquet")
+    drain(spark.readStream.format(adapter).schema(ddl).load(str(folder)), tmp_path, "parquet")
     assert spark.read.parquet(str(tmp_path / "table")).count() == 5
 
 
-def test_latest_and_timestamps_begin_where_they_say(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_latest_and_timestamps_begin_where_they_say(
+    spark: SparkSession, adapter: str, folder: Path, tmp_path: Path
+) -> None:
     write(folder, 4)
-    stream = spark.readStream.format("dspark-json").option("startingOffsets", "latest").load(str(folder)).select("id")
+    stream = spark.readStream.format(adapter).option("startingOffsets", "latest").load(str(folder)).select("id")
     drain(stream, tmp_path, "parquet")
     ids = write(folder, 2)
     drain(stream, tmp_path, "parquet")
     assert sorted(row["id"] for row in spark.read.parquet(str(tmp_path / "table")).collect()) == ids
-    future = spark.read.format("dspark-json").option("startingTimestamp", "2100-01-01T00:00:00Z").load(str(folder))
+    future = spark.read.format(adapter).option("startingTimestamp", "2100-01-01T00:00:00Z").load(str(folder))
     assert future.count() == 0
 
 
-def test_a_running_stream_follows_the_server(spark: SparkSession, folder: Path, address: str, tmp_path: Path) -> None:
+def test_a_running_stream_follows_the_server(
+    spark: SparkSession, adapter: str, folder: Path, address: str, tmp_path: Path
+) -> None:
     ids = write(folder, 2)
-    frame = spark.readStream.format("dspark-json").option("vllm_endpoint", address).option("vllm_api_key", KEY).load()
+    frame = spark.readStream.format(adapter).option("vllm_endpoint", address).option("vllm_api_key", KEY).load()
     writer = frame.select("id").writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "cp"))
     query = writer.trigger(processingTime="100 milliseconds").start(str(tmp_path / "table"))
     try:
@@ -171,13 +137,10 @@ def test_a_running_stream_follows_the_server(spark: SparkSession, folder: Path, 
         query.stop()
 
 
-def test_sql_reads_through_a_temporary_view_and_refuses_a_table(spark: SparkSession, folder: Path) -> None:
+def test_sql_reads_through_a_temporary_view(spark: SparkSession, adapter: str, folder: Path) -> None:
     ids = write(folder, 3)
-    spark.sql(f"create or replace temporary view answers using `dspark-json` options (path '{folder}')")
+    spark.sql(f"create or replace temporary view answers using `{adapter}` options (path '{folder}')")
     assert [row["id"] for row in spark.sql("select id from answers order by id").collect()] == ids
-    with pytest.raises(Exception, match="TEMPORARY VIEW") as caught:
-        spark.sql(f"create table t using `dspark-json` options (vllm_endpoint 'http://h:1', vllm_api_key '{KEY}')")
-    assert "DSPARK_JSON_INVALID_OPTION" in str(caught.value)
 
 
 async def html(scope: Any, receive: Any, send: Any) -> None:
@@ -186,9 +149,11 @@ async def html(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"<html>"})
 
 
-def failure(spark: SparkSession, options: dict[str, str], tmp_path: Path, *, stream: bool, schema: str = "") -> str:
+def failure(
+    spark: SparkSession, adapter: str, options: dict[str, str], tmp_path: Path, *, stream: bool, schema: str = ""
+) -> str:
     """The text of the error that a user gets."""
-    reader = (spark.readStream if stream else spark.read).format("dspark-json").options(**options)
+    reader = (spark.readStream if stream else spark.read).format(adapter).options(**options)
     if schema:
         reader = reader.schema(schema)
 
@@ -206,13 +171,13 @@ def failure(spark: SparkSession, options: dict[str, str], tmp_path: Path, *, str
 
 @pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
 def test_errors_reach_the_user_by_code_text_and_remedy(
-    spark: SparkSession, folder: Path, address: str, tmp_path: Path, stream: bool
+    spark: SparkSession, adapter: str, folder: Path, address: str, tmp_path: Path, stream: bool
 ) -> None:
     write(folder, 1)
     server = {"vllm_endpoint": address, "vllm_api_key": KEY}
 
     def fails(options: dict[str, str], code: str, *texts: str, schema: str = "") -> None:
-        message = failure(spark, options, tmp_path, stream=stream, schema=schema)
+        message = failure(spark, adapter, options, tmp_path, stream=stream, schema=schema)
         assert f"{code}: " in message
         for text in texts:
             assert text in message, message
@@ -243,13 +208,15 @@ def test_errors_reach_the_user_by_code_text_and_remedy(
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
-def test_errors_of_tasks_reach_the_user_too(spark: SparkSession, folder: Path, tmp_path: Path, stream: bool) -> None:
+def test_errors_of_tasks_reach_the_user_too(
+    spark: SparkSession, adapter: str, folder: Path, tmp_path: Path, stream: bool
+) -> None:
     write(folder, 3)
     data = min((folder / "lanes" / "0000").glob("*.ndjson"))
     raw = bytearray(data.read_bytes())
     raw[200] ^= 1
     data.write_bytes(raw)
-    message = failure(spark, {"path": str(folder)}, tmp_path, stream=stream)
+    message = failure(spark, adapter, {"path": str(folder)}, tmp_path, stream=stream)
     assert "DSPARK_JSON_SPOOL_CORRUPT: " in message
     assert "lane 0000" in message
     assert "Traceback" not in message

@@ -76,12 +76,12 @@ def failure(frame: DataFrame, folder: Path) -> str:
     return "".join(texts)
 
 
-def test_contents_are_columns_of_a_delta_table(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_contents_are_columns_of_a_delta_table(spark: SparkSession, adapter: str, folder: Path, tmp_path: Path) -> None:
     good, fenced = answer('{"item name":"tea","n":2}'), answer('```json\n{"item name":"rice","n":"x","k":1}\n```')
     write(folder, good, fenced, answer("no idea"), Record(b'"path":"/"', b'"id":'))
     content = {"properties": {"item name": {"type": "string"}, "n": {"type": "integer"}}}
     stream = (
-        spark.readStream.format("dspark-json")
+        spark.readStream.format(adapter)
         .option("contentSchema", json.dumps(content))
         .option("columnNameOfCorruptRecord", "bad_line")
         .option("rescuedDataColumn", "rest")
@@ -107,7 +107,7 @@ def test_contents_are_columns_of_a_delta_table(spark: SparkSession, folder: Path
 
 
 def test_only_the_answers_of_a_schema_are_kept_with_its_type_truncated_ones_too(
-    spark: SparkSession, folder: Path
+    spark: SparkSession, adapter: str, folder: Path
 ) -> None:
     write(
         folder,
@@ -117,7 +117,7 @@ def test_only_the_answers_of_a_schema_are_kept_with_its_type_truncated_ones_too(
         answer('{"a":3}'),
         registers=(ORDER, INVOICE),
     )
-    frame = spark.read.format("dspark-json").option("responseSchema", "order").load(str(folder))
+    frame = spark.read.format(adapter).option("responseSchema", "order").load(str(folder))
     rows = frame.selectExpr("_dspark.seq", "inline(choices)").select("seq", "parse_status", "parsed.*").collect()
     assert [row.asDict() for row in rows] == [
         {"seq": 0, "parse_status": "ok", "a": 1},
@@ -125,7 +125,7 @@ def test_only_the_answers_of_a_schema_are_kept_with_its_type_truncated_ones_too(
     ]
 
     narrow = (
-        spark.read.format("dspark-json")
+        spark.read.format(adapter)
         .options(responseSchema="invoice", mode="DROPMALFORMED")
         .schema("_dspark struct<seq: bigint>, choices array<struct<parsed: struct<total: double>>>")
         .load(str(folder))
@@ -133,7 +133,7 @@ def test_only_the_answers_of_a_schema_are_kept_with_its_type_truncated_ones_too(
     assert [(row["_dspark"]["seq"], row["choices"][0]["parsed"]["total"]) for row in narrow.collect()] == [(1, 9.5)]
 
 
-def test_the_arguments_of_a_tool_are_columns(spark: SparkSession, folder: Path) -> None:
+def test_the_arguments_of_a_tool_are_columns(spark: SparkSession, adapter: str, folder: Path) -> None:
     write(
         folder,
         tool_answer("weather", '{"city":"Rome","days":2}'),
@@ -141,19 +141,19 @@ def test_the_arguments_of_a_tool_are_columns(spark: SparkSession, folder: Path) 
         answer("{}"),
         registers=(WEATHER,),
     )
-    frame = spark.read.format("dspark-json").option("toolSchema", "weather").load(str(folder))
+    frame = spark.read.format(adapter).option("toolSchema", "weather").load(str(folder))
     calls = frame.selectExpr("choices[0].message.tool_calls[0].function as call")
     rows = calls.select("call.parsed_arguments.*", "call.arguments_status").collect()
     assert [row.asDict() for row in rows] == [{"city": "Rome", "days": 2, "arguments_status": "ok"}]
 
 
 def test_fail_fast_names_the_record_and_drop_malformed_leaves_it_out(
-    spark: SparkSession, folder: Path, tmp_path: Path
+    spark: SparkSession, adapter: str, folder: Path, tmp_path: Path
 ) -> None:
     write(folder, answer('{"a":1}'), answer("no idea"), answer('{"a":'), answer('{"a":4}'))
 
     def frame(mode: str) -> DataFrame:
-        reader = spark.readStream.format("dspark-json").options(contentSchema="a BIGINT", mode=mode)
+        reader = spark.readStream.format(adapter).options(contentSchema="a BIGINT", mode=mode)
         return reader.load(str(folder)).selectExpr("inline(choices)").select("parsed.a")
 
     message = failure(frame("FAILFAST"), tmp_path)
@@ -165,14 +165,14 @@ def test_fail_fast_names_the_record_and_drop_malformed_leaves_it_out(
 
 @pytest.mark.parametrize("mode", ["rescue", "addNewColumns", "failOnNewColumns", "none"])
 def test_a_schema_that_changes_while_the_query_runs(
-    spark: SparkSession, folder: Path, tmp_path: Path, mode: str
+    spark: SparkSession, adapter: str, folder: Path, tmp_path: Path, mode: str
 ) -> None:
     # Delta wants everything that is called schemaLocation inside the checkpoint.
     location = tmp_path / "checkpoint" / "types"
     options = {"responseSchema": "order", "schemaEvolutionMode": mode, "schemaLocation": str(location)}
 
     def frame() -> DataFrame:
-        loaded = spark.readStream.format("dspark-json").options(**options).load(str(folder))
+        loaded = spark.readStream.format(adapter).options(**options).load(str(folder))
         return loaded.selectExpr("_dspark.seq", "_rescued_data", "inline(choices)").select(
             "seq", "_rescued_data", "parsed.*"
         )

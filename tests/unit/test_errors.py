@@ -34,14 +34,14 @@ def test_errors_survive_pickling_with_all_they_know() -> None:
 
 
 def test_the_public_names_are_few_and_listed() -> None:
-    assert dspark_json.__all__ == ["DSparkJsonError", "JsonOutputHook", "__version__"]
+    assert dspark_json.__all__ == ["DSparkJsonError", "JsonOutputHook", "__version__", "configure_spark"]
     for name in dspark_json.__all__:
         assert getattr(dspark_json, name)
 
 
 def test_importing_the_package_imports_neither_spark_nor_cuda_nor_a_server() -> None:
     code = (
-        "import sys, dspark_json; dspark_json.JsonOutputHook\n"
+        "import sys, dspark_json; dspark_json.JsonOutputHook; dspark_json.configure_spark\n"
         "heavy = {'pyspark', 'pyarrow', 'vllm', 'cudf', 'cupy', 'uvicorn', 'starlette', 'httpx', 'delta'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -93,6 +93,8 @@ def _demo(options: argparse.Namespace, folder: DemoFolder, screen: Screen) -> Ve
         with screen.working("Starting Spark with Delta (the first time it fetches Delta's jars)"):
             pipeline = Pipeline(folder)
         with contextlib.closing(pipeline):
+            hint = "" if pipeline.adapter == "JVM connector" else " (`make jar` builds the faster JVM connector)"
+            screen.say(f"Spark reads with the {pipeline.adapter}{hint}")
             pipeline.start(_source_options(server, before))
             began = time.monotonic()
             run = DemoRun(pipeline.rows_written, access, before)

@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from dspark_json.errors import DSparkJsonError, MissingPackageError
+from dspark_json.errors import ConnectorMissingError, DSparkJsonError, MissingPackageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _TRIGGER: Final = "1 second"
 
+Adapter = Literal["JVM connector", "Python source"]
+
 
 class Pipeline:
     """The session and its one query: server → Delta table, with a checkpoint."""
@@ -32,8 +34,9 @@ class Pipeline:
         self._folder = folder
         self._rows: dict[int, int] = {}
         self._query: StreamingQuery | None = None
+        self.adapter = _adapter()
         with _outputs_to(folder.spark_log):
-            self._spark = _session(folder)
+            self._spark = _session(folder, self.adapter)
 
     def start(self, options: dict[str, str]) -> None:
         """Start the query with these options of the source."""
@@ -90,9 +93,22 @@ class Pipeline:
         return self._spark.read.format("delta").load(str(self._folder.table))
 
 
-def _session(folder: DemoFolder) -> SparkSession:
+def _adapter() -> Adapter:
+    """What reads: the connector, if its jar is part of this installation."""
+    from dspark_json.spark import connector_jar
+
+    try:
+        connector_jar()
+    except ConnectorMissingError:
+        return "Python source"
+    return "JVM connector"
+
+
+def _session(folder: DemoFolder, adapter: Adapter) -> SparkSession:
     from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
+
+    from dspark_json.spark import configure_spark
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     ivy = Path("build", "ivy").absolute()
@@ -115,7 +131,8 @@ def _session(folder: DemoFolder) -> SparkSession:
         builder = builder.config(name, value)
     before = _children()
     try:
-        session = configure_spark_with_delta_pip(builder).getOrCreate()
+        with_delta = configure_spark_with_delta_pip(builder)
+        session = (configure_spark(with_delta) if adapter == "JVM connector" else with_delta).getOrCreate()
     except KeyboardInterrupt:
         # A JVM that has not come up yet does not notice that its Python has gone.
         for process in _children() - before:

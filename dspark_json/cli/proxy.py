@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 from typing import TYPE_CHECKING, Final
@@ -11,13 +10,14 @@ from dspark_json.cli import output
 from dspark_json.cli.listening import place, seconds
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 SUMMARY: Final = "pass requests on to a server, and keep its answers"
 DESCRIPTION: Final = (
     "A reverse proxy with the hook around it: for SGLang, vLLM's Rust front end, a remote service, or any server that\n"
-    "speaks OpenAI's API. Clients ask the proxy in place of the server; every byte is passed on as it is. What the hook\n"
-    "keeps, and where, is set by the same DSPARK_* variables as in vLLM."
+    "speaks OpenAI's API. Clients ask the proxy in place of the server; every byte is passed on as it is. What the\n"
+    "hook keeps, and where, is set by the same DSPARK_* variables as in vLLM."
 )
 EXAMPLES: Final = """\
 examples:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dspark_json.cli import output
 from dspark_json.cli.listening import place
+
+if TYPE_CHECKING:
+    import argparse
 
 SUMMARY: Final = "give the records of a spool folder to readers over HTTP"
 DESCRIPTION: Final = (

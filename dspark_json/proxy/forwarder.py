@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _REUSE_SECONDS: Final = 4.0
 _SHOWN: Final = 300
 _STATUSES: Final = range(200, 600)
+# At the end, for requests that the server has cancelled: the hook is to have their records before it closes.
+_END_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,17 @@ class Forwarder:
             connect=self._patience.connect, read=self._patience.idle, write=self._patience.idle, pool=None
         ).as_dict()
         self._transport: httpx.AsyncHTTPTransport | None = None
+        self._under_way = 0
         self._trouble = Notice(logging.WARNING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry."""
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
+            self._under_way += 1
+            try:
+                await self._http(scope, receive, send)
+            finally:
+                self._under_way -= 1
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -82,6 +90,10 @@ class Forwarder:
             if message["type"] == "lifespan.startup":
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_END_SECONDS):
+                        while self._under_way:
+                            await asyncio.sleep(0.01)
                 if self._transport is not None:
                     await self._transport.aclose()
                     self._transport = None

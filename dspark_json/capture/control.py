@@ -63,7 +63,8 @@ _MOST_BYTES: Final = 64 << 20
 _MOST_ENTRIES: Final = 65_536
 _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _LONGEST_QUERY: Final = 1024
-_SHOWN: Final = 100  # characters of a path or parameter in an answer
+_SHOWN: Final = 100  # characters of a path or method in an answer
+_LONGEST_TEXT: Final = 500
 # Answers under way at once, for each process: each holds a piece of 256 KiB at most, or a whole answer of a few MiB.
 _MOST_READERS: Final = 64
 _MOST_VISITORS: Final = 8
@@ -119,7 +120,8 @@ class _Gate:
 class _Refusal(Exception):  # noqa: N818 - never leaves this module
     """An answer other than 200: its status, code, message and further members of ``error``.
 
-    Texts come from paths, which may hold lone surrogates: those become question marks, as JSON in UTF-8 has none.
+    Texts come from paths, which may be long and hold lone surrogates: they are cut, and those become question marks, as
+    JSON in UTF-8 has none.
     """
 
     def __init__(self, status: int, code: str, message: str, **details: object) -> None:
@@ -127,7 +129,7 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
         self.status = status
         members = {"code": code, "message": message, **details}
         self.error = {
-            name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+            name: value[:_LONGEST_TEXT].encode("utf-8", "replace").decode() if isinstance(value, str) else value
             for name, value in members.items()
         }
 

@@ -68,16 +68,21 @@ class Forwarder:
         ).as_dict()
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._under_way = 0
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
         self._trouble = Notice(logging.WARNING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry."""
         if scope["type"] == "http":
             self._under_way += 1
+            self._at_rest.clear()
             try:
                 await self._http(scope, receive, send)
             finally:
                 self._under_way -= 1
+                if not self._under_way:
+                    self._at_rest.set()
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -91,9 +96,7 @@ class Forwarder:
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_END_SECONDS):
-                        while self._under_way:
-                            await asyncio.sleep(0.01)
+                    await asyncio.wait_for(self._at_rest.wait(), _END_SECONDS)
                 if self._transport is not None:
                     await self._transport.aclose()
                     self._transport = None

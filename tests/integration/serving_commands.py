@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class Command:
 
     def memory(self, line: str = "VmHWM") -> int:
         """The most bytes of memory that the process had (VmHWM) or has (VmRSS)."""
-        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            return next(int(text.split()[1]) << 10 for text in status if text.startswith(line))
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
+        return next(int(text.split()[1]) << 10 for text in status if text.startswith(line))
 
     def end(self, signal: int, timeout: float = 30) -> int:
         """Send a signal, read what the process says, and give its exit status."""

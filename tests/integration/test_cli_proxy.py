@@ -107,16 +107,18 @@ def test_big_bodies_cost_bounded_memory_in_both_directions(tmp_path: Path) -> No
     size = 15 * MIB
 
     def answer(connection: socket.socket, _: bytes) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (64 * size))
-        for _ in range(64):
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (16 * size))
+        for _ in range(16):
             connection.sendall(b"x" * size)
 
     with upstream(answer) as up, command("proxy", "--upstream", up.address, "--spool", str(tmp_path)) as proxy:
         exchange(proxy.port, request("GET", "/health/json-schema"))
         before = proxy.memory()
-        with httpx.Client(base_url=proxy.address, trust_env=False, timeout=60) as client:
-            with client.stream("POST", "/v1/files", content=b"y" * size) as response:
-                assert sum(map(len, response.iter_raw(MIB))) == 64 * size
+        with (
+            httpx.Client(base_url=proxy.address, trust_env=False, timeout=60) as client,
+            client.stream("POST", "/v1/files", content=b"y" * size) as response,
+        ):
+            assert sum(map(len, response.iter_raw(MIB))) == 16 * size
         assert up.bodies == [b"y" * size]
         assert proxy.memory() - before < 10 * MIB
 
@@ -156,13 +158,20 @@ def test_a_slow_upstream_holds_the_client_back_and_not_the_request_in_memory(tmp
         before = proxy.memory()
         with socket.create_connection(("127.0.0.1", proxy.port), timeout=1) as client:
             client.sendall(request("POST", "/x", f"content-length: {1000 * MIB}"))
-            sent = 0
-            with pytest.raises(TimeoutError):
-                while sent < 1000 * MIB:
-                    client.sendall(b"x" * MIB)
-                    sent += MIB
-            assert sent < 100 * MIB
+            assert _accepted(client) < 100 * MIB
             assert proxy.memory() - before < 10 * MIB
+
+
+def _accepted(client: socket.socket) -> int:
+    """How much a connection takes before it is held back."""
+    sent = 0
+    try:
+        while sent < 1000 * MIB:
+            client.sendall(b"x" * MIB)
+            sent += MIB
+    except TimeoutError:
+        pass
+    return sent
 
 
 def test_connections_of_clients_that_leave_are_all_given_back(tmp_path: Path) -> None:

@@ -420,7 +420,7 @@ def test_an_upstream_that_answers_before_it_has_the_request_is_heard() -> None:
         raise AssertionError("the body is never read")
 
     with upstream(answer) as up, proxied(up.address) as port:
-        up._serve = lambda connection: _early(connection)  # type: ignore[method-assign]
+        up._serve = _early  # type: ignore[method-assign]
         answer_bytes = exchange(port, request("POST", "/x", body=b"x" * 3_000_000))
         assert answer_bytes.startswith(b"HTTP/1.1 413 ")
 

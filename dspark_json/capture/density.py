@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dspark_json.capture.captured import is_event_stream
+from dspark_json.capture.captured import TOO_LARGE, is_event_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,13 @@ _CONTROLS: Final = bytes(range(32)).translate(None, b"\t\n\r")
 _MOST_CONTROLS: Final = 1 / 8
 
 
-def costs_too_much(captured: Captured, max_record: int, pacer: Pacer) -> bool:
+def let_go_if_dense(captured: Captured, max_record: int, pacer: Pacer) -> None:
+    """Let go of the bytes of an answer that would cost too much; it counts as too large a one."""
+    if captured.missing is None and _costs_too_much(captured, max_record, pacer):
+        captured.missing, captured.body = TOO_LARGE, []
+
+
+def _costs_too_much(captured: Captured, max_record: int, pacer: Pacer) -> bool:
     """Whether putting an answer together could take more than sixteen times ``max_record`` (bytes) of memory."""
     if captured.size <= _HARMLESS_BYTES:
         return False

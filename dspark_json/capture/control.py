@@ -1,4 +1,7 @@
-"""The routes that the hook answers itself: extents, records, index, health and metrics (DESIGN §2)."""
+"""The routes that the hook answers itself: extents, records, index, health and metrics (DESIGN §2).
+
+Beside the statuses of DESIGN: 429 with ``Retry-After`` where too many readers are served already.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ import httpx
 from dspark_json.capture.hook import COVERED
 from dspark_json.capture.notices import Notice
 from dspark_json.printable import printable
+from dspark_json.proxy.connections import Connections
 from dspark_json.proxy.failures import AnswerBroken, ClientStalled, Failure, send_failure
 from dspark_json.proxy.fields import Hop, passed_through, request_fields, response_fields, wants_websocket
 from dspark_json.proxy.upstreams import Upstreams
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     Scope = MutableMapping[str, Any]
 
-# A connection that was idle for longer is not used again: uvicorn, under vLLM and SGLang, closes it after five seconds.
-_REUSE_SECONDS: Final = 4.0
 _SHOWN: Final = 300
 _STATUSES: Final = range(200, 600)
 # At the end, for requests that the server has cancelled: the hook is to have their records before it closes.
@@ -66,7 +65,7 @@ class Forwarder:
         self._timeout = httpx.Timeout(
             connect=self._patience.connect, read=self._patience.idle, write=self._patience.idle, pool=None
         ).as_dict()
-        self._transport: httpx.AsyncHTTPTransport | None = None
+        self._connections = Connections()
         self._under_way = 0
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -97,9 +96,7 @@ class Forwarder:
             elif message["type"] == "lifespan.shutdown":
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._at_rest.wait(), _END_SECONDS)
-                if self._transport is not None:
-                    await self._transport.aclose()
-                    self._transport = None
+                await self._connections.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -108,12 +105,9 @@ class Forwarder:
         try:
             target = _target(scope)
             self._refuse(scope)
-            async with passage:
-                response = await self._asked(scope, target, passage)
-                try:
-                    await self._answer(response, passage)
-                finally:
-                    await response.aclose()
+            async with passage, self._asked(scope, target, passage) as response:
+                await self._pass_on(response, passage)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         except Failure as failure:
             self._trouble.say(f"{scope['method']} {printable(scope['path'], _SHOWN)}: {failure.status} {failure.code}")
             await send_failure(send, failure)
@@ -127,43 +121,54 @@ class Forwarder:
         if passed_through(scope["headers"], self._via):
             raise Failure(508, "loop_detected", "this request was here before: an upstream of the proxy is the proxy")
 
-    async def _asked(self, scope: Scope, target: bytes, passage: _Passage) -> httpx.Response:
-        """The answer of the first upstream that can be connected to, as far as its head."""
+    @asynccontextmanager
+    async def _asked(self, scope: Scope, target: bytes, passage: _Passage) -> AsyncIterator[httpx.Response]:
+        """The answer of the first upstream that can be connected to, as far as its head; to be read to its end."""
         problem: httpx.TransportError | None = None
         for upstream in self._upstreams.in_turn():
             request = self._request(scope, target, upstream, passage)
+            transport = self._connections.take(upstream)
+            is_whole = False
             try:
-                response = await self._transport_open().handle_async_request(request)
+                response = await self._head(transport, request, upstream)
+                self._upstreams.reached(upstream)
+                yield response
+                await response.aclose()
+                is_whole = True
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 self._upstreams.refused(upstream)
                 self._tell(upstream, error)
                 problem = error
-            except httpx.TimeoutException as error:
-                self._tell(upstream, error)
-                raise Failure(
-                    504, "upstream_timeout", f"the upstream was silent for {self._patience.idle:g} s"
-                ) from error
-            except (httpx.TransportError, httpx.InvalidURL) as error:
-                self._tell(upstream, error)
-                raise Failure(502, "upstream_broken", "the upstream ended without an answer") from error
             else:
-                self._upstreams.reached(upstream)
-                if response.status_code in _STATUSES:
-                    return response
-                await response.aclose()
-                raise Failure(502, "upstream_broken", f"the upstream's status {response.status_code} is none")
+                return
+            finally:
+                if is_whole:
+                    await self._connections.give_back(upstream, transport)
+                else:
+                    await transport.aclose()
         if isinstance(problem, httpx.ConnectTimeout):
             raise Failure(
                 504, "upstream_timeout", f"the upstream can't be connected to within {self._patience.connect:g} s"
             )
         raise Failure(502, "upstream_unreachable", "the upstream can't be connected to")
 
-    def _transport_open(self) -> httpx.AsyncHTTPTransport:
-        if self._transport is None:
-            # The transport, not a client: no cookies are kept, no redirects followed, no header added, nothing decoded.
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_REUSE_SECONDS)
-            self._transport = httpx.AsyncHTTPTransport(limits=limits)
-        return self._transport
+    async def _head(
+        self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, upstream: Upstream
+    ) -> httpx.Response:
+        """The head of an answer; ``Failure`` without one, but what keeps from connecting is raised as it is."""
+        try:
+            response = await transport.handle_async_request(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise
+        except httpx.TimeoutException as error:
+            self._tell(upstream, error)
+            raise Failure(504, "upstream_timeout", f"the upstream was silent for {self._patience.idle:g} s") from error
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            self._tell(upstream, error)
+            raise Failure(502, "upstream_broken", "the upstream ended without an answer") from error
+        if response.status_code not in _STATUSES:
+            raise Failure(502, "upstream_broken", f"the upstream's status {response.status_code} is none")
+        return response
 
     def _request(self, scope: Scope, target: bytes, upstream: Upstream, passage: _Passage) -> httpx.Request:
         client = scope.get("client")
@@ -184,7 +189,8 @@ class Forwarder:
             extensions={"timeout": self._timeout, "target": target if target == b"*" else upstream.prefix + target},
         )
 
-    async def _answer(self, response: httpx.Response, passage: _Passage) -> None:
+    async def _pass_on(self, response: httpx.Response, passage: _Passage) -> None:
+        """Send all of an answer but the word that it is over."""
         status = response.status_code
         await passage.send(
             {
@@ -200,8 +206,6 @@ class Forwarder:
         except httpx.TransportError as error:
             self._trouble.say(f"an answer was broken off in the middle: {_words(error)}")
             raise AnswerBroken(_words(error)) from None
-        passage.over = True
-        await passage.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _tell(self, upstream: Upstream, error: Exception) -> None:
         self._trouble.say(f"upstream {upstream.address}: {_words(error)}")
@@ -210,11 +214,11 @@ class Forwarder:
 class _Passage(httpx.AsyncByteStream):
     """The client's side of one request: the stream of its body, the way back, and a watch for its leaving.
 
-    While it is entered, a client that leaves before the answer is ``over`` cancels what is done for it, which ends
-    quietly. A client that takes nothing for ``idle`` seconds is one that left.
+    While it is entered, a client that leaves cancels what is done for it, which ends quietly. A client that takes nothing
+    for ``idle`` seconds is one that left.
     """
 
-    __slots__ = ("_idle", "_is_read", "_left", "_receive", "_send", "_task", "_watch", "over")
+    __slots__ = ("_idle", "_is_read", "_left", "_over", "_receive", "_send", "_task", "_watch")
 
     def __init__(self, receive: Receive, send: Send, idle: float) -> None:
         self._receive = receive
@@ -224,7 +228,7 @@ class _Passage(httpx.AsyncByteStream):
         self._left = False
         self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self.over = False
+        self._over = False
 
     async def __aenter__(self) -> None:
         self._task = asyncio.current_task()
@@ -232,7 +236,7 @@ class _Passage(httpx.AsyncByteStream):
         self._watch.add_done_callback(self._leave)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self.over = True
+        self._over = True
         assert self._watch is not None
         assert self._task is not None
         self._watch.cancel()
@@ -265,7 +269,7 @@ class _Passage(httpx.AsyncByteStream):
             pass
 
     def _leave(self, watch: asyncio.Task[None]) -> None:
-        if watch.cancelled() or self.over:
+        if watch.cancelled() or self._over:
             return
         if watch.exception() is None:
             self._left = True

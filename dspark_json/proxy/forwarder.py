@@ -214,8 +214,8 @@ class Forwarder:
 class _Passage(httpx.AsyncByteStream):
     """The client's side of one request: the stream of its body, the way back, and a watch for its leaving.
 
-    While it is entered, a client that leaves cancels what is done for it, which ends quietly. A client that takes nothing
-    for ``idle`` seconds is one that left.
+    While it is entered, a client that leaves cancels what is done for it, which ends quietly. A client that takes
+    nothing for ``idle`` seconds is one that left.
     """
 
     __slots__ = ("_idle", "_is_read", "_left", "_over", "_receive", "_send", "_task", "_watch")

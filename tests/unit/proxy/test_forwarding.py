@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -220,6 +221,55 @@ def test_connections_are_kept_and_used_again_on_both_sides() -> None:
             for _ in range(5):
                 assert client.post("/x", content=b"y").content == b"ok"
         assert (up.connections, len(up.heads)) == (1, 5)
+
+
+def test_a_connection_that_the_upstream_closed_meanwhile_is_not_used_again() -> None:
+    def answer(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(OK)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    with upstream(answer) as up, proxied(up.address) as port:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            for _ in range(3):
+                assert client.post("/x", content=b"y").content == b"ok"
+                time.sleep(0.1)
+        assert up.connections == 3
+
+
+def test_requests_at_once_get_their_own_answers() -> None:
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await ReplayApp([])(scope, receive, send)
+            return
+        body = (await receive())["body"]
+        for message in answer_messages([body[:5], body[5:]]):
+            await send(message)
+
+    with serving(echo) as server, proxied(f"http://127.0.0.1:{server}") as port:
+
+        def ask(number: int) -> None:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+                for turn in range(10):
+                    text = f"client {number} turn {turn}".encode()
+                    assert client.post("/x", content=text).content == text
+
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(ask, range(32)))
+
+
+def test_a_client_that_takes_nothing_is_let_go_with_its_upstream() -> None:
+    def answer(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(CHUNKED)
+        while True:
+            connection.sendall(chunk(b"x" * 65536))
+
+    with (
+        upstream(answer) as up,
+        proxied(up.address, patience=SHORT) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client,
+    ):
+        client.sendall(request("GET", "/endless"))
+        assert up.ended.wait(LIMIT)
 
 
 @pytest.mark.parametrize("when", ["before the answer", "in the middle of a stream", "while it sends its request"])

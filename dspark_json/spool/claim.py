@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -72,8 +72,9 @@ def make_folders(spool: Path, sharing: Sharing) -> None:
     """
     spool.mkdir(mode=layout.FOLDER_MODE, parents=True, exist_ok=True)
     check_owner(spool, sharing)
-    for name in (layout.LANES_FOLDER, layout.SCHEMAS_FOLDER):
-        (spool / name).mkdir(mode=layout.FOLDER_MODE, exist_ok=True)
+    (spool / layout.LANES_FOLDER).mkdir(mode=layout.FOLDER_MODE, exist_ok=True)
+    with suppress(FileExistsError):  # a file in its place costs the schemas, told with the first one, and no record
+        (spool / layout.SCHEMAS_FOLDER).mkdir(mode=layout.FOLDER_MODE, exist_ok=True)
     apply_sharing(spool, sharing)
 
 

@@ -89,7 +89,7 @@ def apply_sharing(spool: Path, sharing: Sharing) -> None:
     if sharing is not Sharing.USER:  # its own folder may be an administrator's; without the group's it stays as it is
         _set_mode(spool, stat.S_IMODE(spool.stat().st_mode) | sharing.folder_mode)
     for folder in (spool / layout.LANES_FOLDER, spool / layout.SCHEMAS_FOLDER):
-        if not _set_mode(folder, sharing.folder_mode):
+        if not folder.is_dir() or not _set_mode(folder, sharing.folder_mode):
             continue
         for path in sorted(folder.rglob("*")):
             with suppress(FileNotFoundError):  # retention of another process

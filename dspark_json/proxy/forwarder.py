@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from dspark_json.capture.hook import COVERED
+from dspark_json.capture.endpoints import COVERED
 from dspark_json.capture.notices import Notice
 from dspark_json.printable import printable
 from dspark_json.proxy.connections import Connections

@@ -506,6 +506,16 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             "`/dev/shm/dspark_vllm_<port>`",
         ),
         (
+            "DSPARK_SPOOL_ACCESS",
+            _one_of("user", "group-read", "group-write"),
+            "user",
+            (
+                "Who may use the spool's files beside the server's user: nobody, readers of the folder's group, or "
+                "servers of that group too (one spool for containers with several uids)."
+            ),
+            None,
+        ),
+        (
             "DSPARK_API_KEY",
             _text,
             None,

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.capture.captured import ASSEMBLY_FULL, TOO_LARGE
+from dspark_json.capture.density import let_go_if_dense
 from dspark_json.capture.mirror import DeviceMirror
 from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.capture.pacing import Pacer
@@ -262,6 +263,7 @@ class Appender:
 
     def _record(self, captured: Captured) -> Record:
         try:
+            let_go_if_dense(captured, self._settings.max_record, self._pacer)
             recording = make_recording(captured, self._settings.capture_requests, self._pacer, self._schemas.register)
         except Exception as problem:  # noqa: BLE001 - one odd answer must not cost the others
             self.note_exception()

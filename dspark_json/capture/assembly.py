@@ -50,6 +50,8 @@ _TEXT_CHOICE_ORDER: Final = (
 )
 _LAST_WINS: Final = frozenset({"usage", "metrics"})
 _REASONS: Final = frozenset({"finish_reason", "stop_reason"})
+# Choices and tool calls of one answer together: twice what vLLM lets a request ask for. Each costs a kilobyte.
+_MOST_PARTS: Final = 32_768
 # Never final in the first chunk: these are looked at in every chunk.
 _NEVER_SETTLED: Final = _LAST_WINS | {"error"}
 
@@ -61,7 +63,7 @@ class Assembly:
     value (any JSON value that is not null), else None.
     """
 
-    __slots__ = ("_choices", "_settled", "_top", "error", "fed")
+    __slots__ = ("_choices", "_parts", "_settled", "_top", "error", "fed")
 
     def __init__(self) -> None:
         self.error: Any = None
@@ -69,6 +71,7 @@ class Assembly:
         self._top: Json = {}
         self._settled: set[str] = {"choices"}
         self._choices: dict[int, _Choice | _TextChoice] = {}
+        self._parts = _Parts()
 
     def feed(self, chunk: Json) -> None:
         """Add a chunk; ``ValueError`` if it does not have the shape of one."""
@@ -79,7 +82,7 @@ class Assembly:
                 index = choice.get("index", 0)
                 state = self._choices.get(index)
                 if state is None:
-                    state = self._choices[index] = _new_choice(choice)
+                    state = self._choices[index] = _new_choice(choice, self._parts)
                 state.feed(choice)
         except (AttributeError, TypeError) as problem:
             raise ValueError("its choices are not those of a completion's chunk") from problem
@@ -122,17 +125,33 @@ def _in_order(fields: Json, order: tuple[str, ...]) -> Json:
     return ordered
 
 
-def _new_choice(first: Json) -> _Choice | _TextChoice:
+def _new_choice(first: Json, parts: _Parts) -> _Choice | _TextChoice:
     """The state for a choice whose first piece is ``first``: completions have ``text`` where chat has ``delta``."""
-    return _TextChoice() if "text" in first and "delta" not in first else _Choice()
+    parts.one_more()
+    return _TextChoice() if "text" in first and "delta" not in first else _Choice(parts)
+
+
+class _Parts:
+    """Counts the choices and tool calls of an answer; ``ValueError`` for more than anybody asks for."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _MOST_PARTS
+
+    def one_more(self) -> None:
+        if not self._left:
+            raise ValueError("too many choices and tool calls")
+        self._left -= 1
 
 
 class _Choice:
     """One choice of a streamed chat completion."""
 
-    __slots__ = ("_call", "_fields", "_last_tool", "_logprobs", "_message", "_text", "_tools")
+    __slots__ = ("_call", "_fields", "_last_tool", "_logprobs", "_message", "_parts", "_text", "_tools")
 
-    def __init__(self) -> None:
+    def __init__(self, parts: _Parts) -> None:
+        self._parts = parts
         self._text: dict[str, list[str]] = {}
         self._message: Json = {"role": None, "content": None}
         self._fields: Json = {"logprobs": None, "finish_reason": None, "stop_reason": None}
@@ -195,6 +214,7 @@ class _Choice:
                 index += 1
         tool = tools.get(index)
         if tool is None:
+            self._parts.one_more()
             tool = tools[index] = _Tool()
             self._last_tool = max(self._last_tool, index)
         return tool

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 # What is larger is not parsed in the serving process (DESIGN §2 rule 5).
 PARSED_BYTES: Final = 256 << 10
-# Why an answer's bytes are not here, as error codes: too many of them, or the server itself sent them from a file.
+# Why an answer's bytes are not here, as error codes: too many of them, the server itself sent them from a file, or they
+# are compressed.
 TOO_LARGE: Final = "record_too_large"
 ASSEMBLY_FULL: Final = "assembly_full"
 NOT_SEEN: Final = "body_not_seen"
+ENCODED: Final = "body_encoded"
 
 
 @dataclass(slots=True)
@@ -52,6 +54,14 @@ def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
         if key.lower() == name:
             return value.decode("latin-1")
     return None
+
+
+def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the body is compressed or otherwise encoded, so that its bytes are not its text."""
+    for key, value in headers:
+        if key.lower() == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            return True
+    return False
 
 
 def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:

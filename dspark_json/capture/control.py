@@ -1,4 +1,7 @@
-"""The routes that the hook answers itself: extents, records, index, health and metrics (DESIGN §2)."""
+"""The routes that the hook answers itself: extents, records, index, health and metrics (DESIGN §2).
+
+Beside the statuses of DESIGN: 429 with ``Retry-After`` where too many readers are served already.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import re
 import sys
 from array import array
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
@@ -39,11 +43,12 @@ from dspark_json.spool.schema_uses import documents_with_uses
 from dspark_json.spool.schemas import SchemaStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping
+    from pathlib import Path
 
-    from dspark_json.capture.appender import Appender
     from dspark_json.capture.exchange import Send
     from dspark_json.capture.settings import HookSettings
+    from dspark_json.spool.schema_uses import SchemaUse
 
     Scope = MutableMapping[str, Any]
 
@@ -60,6 +65,15 @@ _DEFAULT_BYTES: Final = 8 << 20
 _MOST_BYTES: Final = 64 << 20
 _MOST_ENTRIES: Final = 65_536
 _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_LONGEST_QUERY: Final = 1024
+_SHOWN: Final = 100  # characters of a path or method in an answer
+_LONGEST_TEXT: Final = 500
+# Answers under way at once, for each process: each holds a piece of 256 KiB at most, or a whole answer of a few MiB.
+_MOST_READERS: Final = 64
+_MOST_VISITORS: Final = 8
+_RETRY_SECONDS: Final = 1
+# A reader that takes nothing for so long is let go.
+_STALL_SECONDS: Final = 60.0
 
 _JSON: Final = (b"content-type", b"application/json")
 
@@ -73,10 +87,44 @@ class _Answer:
     headers: tuple[tuple[bytes, bytes], ...] = (_JSON,)
 
 
+class SpoolSource(Protocol):
+    """Whose spool the routes tell of: the hook's own, or a folder that a side-car serves."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The spool's folder; None while none is known."""
+
+    def counters(self) -> dict[str, int]:
+        """The sum of each counter over all lanes."""
+
+    def schema_uses(self) -> Mapping[str, SchemaUse]:
+        """The uses of schemas over all lanes."""
+
+    def note_exception(self) -> None:
+        """Count and tell an exception that is being handled."""
+
+
+class _Gate:
+    """Lets so many in at once; ``_Refusal`` (429) for one more."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def __enter__(self) -> Self:
+        if not self._left:
+            raise _Refusal(429, "DSPARK_JSON_BUSY", "too many readers at once; ask again in a moment")
+        self._left -= 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left += 1
+
+
 class _Refusal(Exception):  # noqa: N818 - never leaves this module
     """An answer other than 200: its status, code, message and further members of ``error``.
 
-    Texts come from paths, which may hold lone surrogates: those become question marks, as JSON in UTF-8 has none.
+    Texts come from paths, which may be long and hold lone surrogates: they are cut, and those become question marks, as
+    JSON in UTF-8 has none.
     """
 
     def __init__(self, status: int, code: str, message: str, **details: object) -> None:
@@ -84,7 +132,7 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
         self.status = status
         members = {"code": code, "message": message, **details}
         self.error = {
-            name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+            name: value[:_LONGEST_TEXT].encode("utf-8", "replace").decode() if isinstance(value, str) else value
             for name, value in members.items()
         }
 
@@ -103,7 +151,9 @@ class ControlRoutes:
     """Answers GET on the control routes; files are read in threads of its own."""
 
     settings: HookSettings
-    appender: Appender
+    source: SpoolSource
+    _readers: _Gate = field(default_factory=lambda: _Gate(_MOST_READERS), init=False, repr=False)
+    _visitors: _Gate = field(default_factory=lambda: _Gate(_MOST_VISITORS), init=False, repr=False)
     _pool: ThreadPoolExecutor | None = field(default=None, init=False)
     _envelope: list[dict[str, str]] | None = field(default=None, init=False)
     _cut_answers: Notice = field(default_factory=Notice, init=False, repr=False)
@@ -120,42 +170,42 @@ class ControlRoutes:
 
     async def answer(self, path: str, scope: Scope, send: Send) -> None:
         """Answer a request for one of the routes."""
-        try:
-            answer = await self._answered(path, scope)
-        except _Refusal as refusal:
-            answer = _Answer(refusal.status, orjson.dumps({"error": refusal.error}))
-            if refusal.status == 401:
-                answer = _Answer(answer.status, answer.body, (_JSON, (b"www-authenticate", b"Bearer")))
-            elif refusal.status == 405:
-                answer = _Answer(answer.status, answer.body, (_JSON, (b"allow", b"GET")))
-        except Exception as problem:  # noqa: BLE001 - a named answer, and the rest in our log
-            self.appender.note_exception()
-            message = f"the hook failed ({type(problem).__name__}); its log says more"
-            answer = _Answer(500, orjson.dumps({"error": {"code": DSparkJsonError.code, "message": message}}))
-        await self._send(answer, send)
+        with ExitStack() as held:
+            try:
+                gate, work = self._admitted(path, scope)
+                held.enter_context(gate)
+                answer = await self._in_thread(work)
+            except _Refusal as refusal:
+                answer = _refused(refusal)
+            except Exception as problem:  # noqa: BLE001 - a named answer, and the rest in our log
+                self.source.note_exception()
+                message = f"the hook failed ({type(problem).__name__}); its log says more"
+                answer = _Answer(500, orjson.dumps({"error": {"code": DSparkJsonError.code, "message": message}}))
+            await self._send(answer, send)
 
-    async def _answered(self, path: str, scope: Scope) -> _Answer:
+    def _admitted(self, path: str, scope: Scope) -> tuple[_Gate, Callable[[], _Answer]]:
+        """What is to be done for a request, and the gate before it; ``_Refusal`` where it may not have it."""
         if scope["method"] != "GET":
-            raise _Refusal(405, "DSPARK_JSON_METHOD", f"{scope['method']} is not allowed here, only GET is")
+            raise _Refusal(405, "DSPARK_JSON_METHOD", f"{scope['method'][:_SHOWN]} is not allowed here, only GET is")
         if path == _METRICS:
-            return await self._in_thread(self._metrics)
+            return self._visitors, self._metrics
         given = _bearer(scope)
         if path == _HEALTH:
             key = self.settings.api_key
-            if key is not None and given is not None:
-                self._check(given)
             whole = key is not None and given is not None
-            return await self._in_thread(lambda: self._health(whole=whole))
+            if whole:
+                self._check(given)
+            return self._readers if whole else self._visitors, lambda: self._health(whole=whole)
         self._check(given)
         if path == _OFFSETS:
-            return await self._in_thread(self._offsets)
+            return self._readers, self._offsets
         match = _LANE_ROUTE.fullmatch(path)
         if match is None:
-            raise _Refusal(404, "DSPARK_JSON_ROUTE", f"there is no route {path}")
+            raise _Refusal(404, "DSPARK_JSON_ROUTE", f"there is no route {path[:_SHOWN]}")
         spool_id, lane, kind = match.groups()
         asked = _range(scope["query_string"])
         read = self._records if kind == "records" else self._index
-        return await self._in_thread(lambda: read(self._reader(spool_id), lane, asked))
+        return self._readers, lambda: read(self._reader(spool_id), lane, asked)
 
     def _check(self, given: str | None) -> None:
         """Let only those pass who have the hook's key."""
@@ -186,17 +236,22 @@ class ControlRoutes:
                     # Only the server can end an answer too soon: it does where an application returns in the middle.
                     self._cut_answers.say(f"records were not sent whole, their file changed meanwhile: {error}")
                     return
-            await send({"type": "http.response.body", "body": piece, "more_body": stop < len(body)})
+            try:
+                async with asyncio.timeout(_STALL_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": stop < len(body)})
+            except TimeoutError:
+                self._cut_answers.say(f"a reader took nothing for {_STALL_SECONDS:g} s; its answer ends here")
+                return
 
     # -- in a thread --------------------------------------------------------------------------------------------------
 
     def _reader(self, spool_id: str | None) -> SpoolReader:
-        if self.appender.folder is None:
+        if self.source.folder is None:
             raise _Refusal(503, SpoolNotFoundError.code, "no spool is open yet")
         try:
-            return SpoolReader(self.appender.folder, spool_id=spool_id)
+            return SpoolReader(self.source.folder, spool_id=spool_id)
         except SpoolReplacedError as error:
-            current = read_identity(self.appender.folder).spool_id
+            current = read_identity(self.source.folder).spool_id
             raise _Refusal(412, error.code, error.message, spool_id=current) from None
         except SpoolError as error:
             raise _Refusal(503, error.code, error.message) from None
@@ -237,13 +292,13 @@ class ControlRoutes:
             "spool_id": None,
             "envelope": self._described_envelope(),
         }
-        folder = self.appender.folder
+        folder = self.source.folder
         schemas: list[orjson.Fragment] = []
         if folder is not None:
             try:
                 document["spool_id"] = read_identity(folder).spool_id
                 if whole:
-                    described = documents_with_uses(SchemaStore(folder).list(), self.appender.schema_uses())
+                    described = documents_with_uses(SchemaStore(folder).list(), self.source.schema_uses())
                     # One by one: orjson keeps the GIL, and a thousand schemas may be megabytes.
                     schemas = [orjson.Fragment(dumps(schema)) for schema in described]
             except SpoolError as error:
@@ -261,14 +316,24 @@ class ControlRoutes:
         return self._envelope
 
     def _metrics(self) -> _Answer:
-        counters = self.appender.counters()
+        counters = self.source.counters()
         try:
-            lanes = SpoolReader(self.appender.folder).offsets().lanes if self.appender.folder is not None else {}
+            lanes = SpoolReader(self.source.folder).offsets().lanes if self.source.folder is not None else {}
         except SpoolError as error:
             LOGGER.debug("DSpark JSON: metrics without lanes: %s", error)
             lanes = {}
         text = metrics_text(counters, lanes)
         return _Answer(200, text.encode(), ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),))
+
+
+def _refused(refusal: _Refusal) -> _Answer:
+    more: dict[int, tuple[bytes, bytes]] = {
+        401: (b"www-authenticate", b"Bearer"),
+        405: (b"allow", b"GET"),
+        429: (b"retry-after", b"%d" % _RETRY_SECONDS),
+    }
+    headers = (_JSON, more[refusal.status]) if refusal.status in more else (_JSON,)
+    return _Answer(refusal.status, orjson.dumps({"error": refusal.error}), headers)
 
 
 def _looked_up(look: Callable[[], T], lane: str) -> T:
@@ -299,6 +364,8 @@ def _bearer(scope: Scope) -> str | None:
 
 
 def _range(query: bytes) -> _Range:
+    if len(query) > _LONGEST_QUERY:
+        raise _bad_query(f"the query has {len(query)} bytes, {_LONGEST_QUERY} are allowed")
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     values: dict[str, int] = {}
     for name, text in pairs:

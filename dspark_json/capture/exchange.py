@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.capture.captured import (
     ASSEMBLY_FULL,
+    ENCODED,
     NOT_SEEN,
     PARSED_BYTES,
     TOO_LARGE,
     Captured,
     header,
+    is_encoded,
     is_event_stream,
 )
 from dspark_json.capture.endpoints import RESPONSES
@@ -176,6 +178,8 @@ class Exchange:
         headers = list(message.get("headers") or ())
         self._headers = headers
         self._status = message["status"]
+        if is_encoded(headers):
+            self._release(ENCODED)
         return {**message, "headers": [*headers, MARK]}
 
     def _observe_unseen(self, message: Message) -> None:

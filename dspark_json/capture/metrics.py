@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
 
     from dspark_json.spool.access import LaneExtent
 
+# A name that may stand in a metric's; other ones in a damaged stats.json are left out.
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 # Shown from the start, so that an alert can be written before the first of its kind.
 _HELP: Final = {
     "records": "Answers kept in the spool.",
@@ -39,7 +42,7 @@ _LANE_HELP: Final = {
 def metrics_text(counters: Mapping[str, int], lanes: Mapping[str, LaneExtent]) -> str:
     """One counter ``dspark_<name>_total`` each, and the gauges ``dspark_lane_first``, ``_next`` and ``_bytes``."""
     lines: list[str] = []
-    for name in (*_HELP, *sorted(counters.keys() - _HELP.keys())):
+    for name in (*_HELP, *sorted(name for name in counters.keys() - _HELP.keys() if _NAME.fullmatch(name))):
         metric = f"dspark_{name}_total"
         if name in _HELP:
             lines.append(f"# HELP {metric} {_HELP[name]}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dspark_json.capture.answer_errors import response_error, stream_error
 from dspark_json.capture.captured import (
     ASSEMBLY_FULL,
+    ENCODED,
     NOT_SEEN,
     PARSED_BYTES,
     TOO_LARGE,
@@ -60,6 +61,7 @@ _MISSING_MESSAGES: Final = {
     TOO_LARGE: "the answer is larger than DSPARK_MAX_RECORD_MB",
     ASSEMBLY_FULL: "the answers under way are larger than DSPARK_ASSEMBLY_MB",
     NOT_SEEN: "the server sent the answer's body from a file itself",
+    ENCODED: "the answer's body is compressed (Content-Encoding)",
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from dspark_json.errors import InvalidOptionError
 from dspark_json.options import hook_values, is_key
+from dspark_json.spool.sharing import Sharing
 from dspark_json.spool.writer import WriterSettings
 
 if TYPE_CHECKING:
@@ -99,4 +100,5 @@ def _writer_settings(values: Mapping[str, object]) -> WriterSettings:
         segment_bytes=None if segment is None else segment * MIB,
         retention_bytes=None if retention is None else retention * MIB,
         retention_us=None if hours is None else int(hours * 3_600_000_000),
+        sharing=Sharing(values["DSPARK_SPOOL_ACCESS"]),
     )

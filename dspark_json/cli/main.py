@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from dspark_json import __version__
-from dspark_json.cli import doctor, import_answers, output, parse, replay, schema, tail
+from dspark_json.cli import doctor, import_answers, output, parse, proxy, replay, schema, serve, tail
 from dspark_json.cli.bench import command as bench
 from dspark_json.cli.demo import command as demo
 from dspark_json.errors import DSparkJsonError
@@ -21,6 +21,8 @@ _COMMANDS: Final = (
     ("tail", tail),
     ("parse", parse),
     ("schema", schema),
+    ("proxy", proxy),
+    ("serve", serve),
     ("import", import_answers),
     ("replay", replay),
     ("doctor", doctor),

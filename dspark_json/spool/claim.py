@@ -6,16 +6,19 @@ import fcntl
 import os
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dspark_json.errors import SpoolPermissionError, SpoolWriteError
+from dspark_json.errors import SpoolWriteError
 from dspark_json.spool import layout
 from dspark_json.spool.files import replace_file, sync_folder
+from dspark_json.spool.sharing import apply_sharing, check_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dspark_json.spool.sharing import Sharing
 
 CLAIM_SECONDS: Final = 30.0
 
@@ -45,7 +48,7 @@ def claim(spool: Path, *, patience: float = CLAIM_SECONDS) -> Iterator[bool]:
             os.close(descriptor)
 
 
-def ensure_identity(spool: Path, boot_id: str, created_us: int) -> layout.SpoolIdentity:
+def ensure_identity(spool: Path, boot_id: str, created_us: int, sharing: Sharing) -> layout.SpoolIdentity:
     """Read ``spool.json`` and note the boot id in it, or make it. The caller holds the claim."""
     path = spool / layout.IDENTITY_FILE
     try:
@@ -55,26 +58,24 @@ def ensure_identity(spool: Path, boot_id: str, created_us: int) -> layout.SpoolI
     else:
         old = layout.parse_identity(raw, path)
         identity = layout.SpoolIdentity(old.format, old.spool_id, old.created, boot_id)
-        if identity == old:
+        if identity == old and (path.stat().st_mode & 0o777) == sharing.file_mode:
             return old
-    replace_file(path, identity.to_json(), durable=True)
+    replace_file(path, identity.to_json(), durable=True, mode=sharing.file_mode)
     sync_folder(spool)
     return identity
 
 
-def make_folders(spool: Path) -> None:
-    """Make the spool's folders where they are missing.
+def make_folders(spool: Path, sharing: Sharing) -> None:
+    """Make the spool's folders where they are missing, and give them the access wanted.
 
     Raises ``SpoolPermissionError`` where the folder belongs to another user: who made it could read and swap the files.
     """
     spool.mkdir(mode=layout.FOLDER_MODE, parents=True, exist_ok=True)
-    owner = spool.stat().st_uid
-    if owner not in {0, os.geteuid()}:
-        raise SpoolPermissionError(
-            f"{spool} belongs to another user (uid {owner}), who could read and replace the records",
-            remedy="Remove the folder, give it to the user of the server, or set DSPARK_SPOOL to another.",
-        )
+    check_owner(spool, sharing)
     (spool / layout.LANES_FOLDER).mkdir(mode=layout.FOLDER_MODE, exist_ok=True)
+    with suppress(FileExistsError):  # a file in its place costs the schemas, told with the first one, and no record
+        (spool / layout.SCHEMAS_FOLDER).mkdir(mode=layout.FOLDER_MODE, exist_ok=True)
+    apply_sharing(spool, sharing)
 
 
 def claim_refused(spool: Path) -> SpoolWriteError:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from dspark_json.spool import layout
+from dspark_json.spool.sharing import share_like_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +21,19 @@ def write_at(descriptor: int, raw: bytes, position: int) -> None:
         position += written
 
 
-def replace_file(path: Path, raw: bytes, *, durable: bool = False) -> None:
-    """Write a file under another name and rename it into place, so that nobody sees half of it."""
+def replace_file(path: Path, raw: bytes, *, durable: bool = False, mode: int | None = None) -> None:
+    """Write a file under another name and rename it into place, so that nobody sees half of it.
+
+    ``mode``: its access; None: that of its folder.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{layout.TEMPORARY_SUFFIX}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, layout.FILE_MODE)
         with os.fdopen(descriptor, "wb") as file:
+            if mode is None:
+                share_like_folder(descriptor, path.parent)
+            else:
+                os.fchmod(descriptor, mode)
             file.write(raw)
             if durable:
                 file.flush()

@@ -8,6 +8,7 @@ and nowhere else.
 from __future__ import annotations
 
 import functools
+import random
 import time
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
@@ -51,8 +52,18 @@ HOOK_REMEDY: Final = (
 KEY_REMEDY: Final = "Set vllm_api_key to the hook's key (DSPARK_API_KEY of the server)."
 
 _WAITS_S: Final = (0.1, 0.4)  # between the three tries
+_LEAST_WAIT_S: Final = 0.1
+_MOST_WAIT_S: Final = 5.0  # of what a busy server asks for
 _INDEX_SLICE: Final = 65_536  # the most entries one answer holds
 _UNAVAILABLE: Final = frozenset({502, 503, 504})
+
+
+class _Busy(Exception):  # noqa: N818 - never leaves this module
+    """The server has too many readers at once; ``wait_s`` is how long it wants to be left alone."""
+
+    def __init__(self, wait_s: int) -> None:
+        super().__init__(f"status {httpx.codes.TOO_MANY_REQUESTS}, too many readers at once")
+        self.wait_s = wait_s
 
 
 class _Cut(Exception):  # noqa: N818 - never leaves this module
@@ -176,8 +187,8 @@ class HookClient:
     def _tried(self, once: Callable[[], T], tries: int) -> T:
         for attempt in range(tries):
             try:
-                return once()
-            except (httpx.TransportError, _Cut) as error:
+                return self._patiently(once)
+            except (httpx.TransportError, _Busy, _Cut) as error:
                 problem = transport_problem(error)
             except (httpx.InvalidURL, UnicodeError) as error:  # what the check of the option let pass
                 problem, tries = shown(error), 1
@@ -189,6 +200,19 @@ class HookClient:
             remedy="Check that the server runs, that the address and port are right, and that no firewall is between.",
         )
 
+    def _patiently(self, once: Callable[[], T]) -> T:
+        """Ask again while the server is busy with other readers, as long as one answer may take."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return once()
+            except _Busy as busy:
+                # Readers that were refused together must not come back together.
+                wait = min(max(busy.wait_s, _LEAST_WAIT_S), _MOST_WAIT_S) * random.uniform(0.5, 1.5)  # noqa: S311
+                if time.monotonic() + wait > deadline:
+                    raise
+                time.sleep(wait)
+
     def _get(self, path: str, query: Mapping[str, int], *, deadline_s: float | None) -> HttpAnswer:
         deadline = None if deadline_s is None else time.monotonic() + deadline_s
         parts: list[bytes] = []
@@ -198,6 +222,8 @@ class HookClient:
                 if deadline is not None and time.monotonic() > deadline:
                     raise _Cut(f"the answer was not complete after {deadline_s:g} s")
         answer = HttpAnswer(response.status_code, response.headers, b"".join(parts))
+        if answer.status == httpx.codes.TOO_MANY_REQUESTS:
+            raise _Busy(header_number(answer.headers.get("retry-after")) or 0)
         if answer.status in _UNAVAILABLE:
             said = answer.error.get("message")
             raise _Cut(f"status {answer.status}, {shown(said)}" if said else f"status {answer.status}")

@@ -20,6 +20,7 @@ from dspark_json.spool import layout
 from dspark_json.spool.files import sync_folder
 from dspark_json.spool.lane_files import lane_names
 from dspark_json.spool.recovery import LaneState, recover_lane
+from dspark_json.spool.sharing import make_shared_folder, share_like_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,7 @@ class HeldLane:
         """Take the lane's lock without waiting; None where another process has it."""
         lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, layout.FILE_MODE)
         try:
+            share_like_folder(lock, folder)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
@@ -159,7 +161,7 @@ def _new_folder(spool: Path, names: list[str]) -> Path:
     for number in chain(range(following, layout.MAX_LANES), range(following)):
         folder = layout.lane_folder(spool, layout.lane_name(number))
         try:
-            folder.mkdir(mode=layout.FOLDER_MODE)
+            make_shared_folder(folder)
         except FileExistsError:
             continue
         return folder

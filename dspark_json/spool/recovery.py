@@ -19,6 +19,7 @@ from dspark_json.spool import layout
 from dspark_json.spool.data_range import first_bad
 from dspark_json.spool.files import replace_file, sync_folder
 from dspark_json.spool.lane_files import segment_seqs
+from dspark_json.spool.sharing import share_like_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,6 +117,7 @@ def _cut(lane: Path, segment: _Segment, *, last: int | None, retired: bool = Fal
     columns = layout.unpack_entries(raw[layout.HEADER_BYTES :])
     data = os.open(segment.data, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, layout.FILE_MODE)
     try:
+        share_like_folder(data, lane)
         size = os.fstat(data).st_size
         count = _good(data, columns, layout.fitting_prefix(columns.ends, size), last)
         end = columns.ends[count - 1] if count else 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.spool import layout
 from dspark_json.spool.os_errors import reading_failed, writing_failed
+from dspark_json.spool.sharing import share_like_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,9 @@ class SchemaStore:
             raise ValueError(f"a hash is made of letters, digits, - and _, not {hash!r}")
         path = self._folder / f"{hash}.json"
         try:
-            self._folder.mkdir(mode=layout.FOLDER_MODE, parents=False, exist_ok=True)
+            self._folder.mkdir(
+                mode=layout.FOLDER_MODE, parents=False, exist_ok=True
+            )  # a writer made it, if one is open
             if not path.exists():
                 raw = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
                 names = self._names()
@@ -95,10 +98,12 @@ class SchemaStore:
 
     @staticmethod
     def _create(path: Path, raw: bytes) -> None:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{layout.TEMPORARY_SUFFIX}")
+        # Not the process's id: two containers may have the same one.
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{layout.TEMPORARY_SUFFIX}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, layout.FILE_MODE)
         try:
             with os.fdopen(descriptor, "wb") as file:
+                share_like_folder(descriptor, path.parent)
                 file.write(raw)
             os.link(temporary, path)
         except FileExistsError:

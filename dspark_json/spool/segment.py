@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dspark_json.spool import layout
 from dspark_json.spool.files import write_at
+from dspark_json.spool.sharing import share_like_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,8 @@ class OpenSegment:
         segment = cls(folder, first_seq, data_descriptor, index_descriptor)
         segment._unpublished = temporary
         try:
+            share_like_folder(data_descriptor, folder)
+            share_like_folder(index_descriptor, folder)
             write_at(data_descriptor, data, 0)
             write_at(index_descriptor, layout.pack_header(first_seq, created_us) + entries, 0)
         except OSError:

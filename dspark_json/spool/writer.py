@@ -19,6 +19,7 @@ from dspark_json.spool.os_errors import opening_failed, writing_failed
 from dspark_json.spool.retention import Retention, RetentionSettings, default_bytes
 from dspark_json.spool.schema_uses import SchemaUses, load_schema_uses
 from dspark_json.spool.segment import OpenSegment
+from dspark_json.spool.sharing import Sharing
 from dspark_json.spool.stats import Counters, load_counters, save_counters
 
 if TYPE_CHECKING:
@@ -42,13 +43,14 @@ class WriterSettings:
     ``segment_bytes``: size at which a segment is full (None: an eighth of the retention, 64 MiB at most).
     ``retention_bytes``: size of the whole spool (None: 512 MiB, or a quarter of the file system if that is less).
     ``retention_us``: age in µs above which records go (None: never). ``min_free_ratio``: the part of the file system
-    that must be free for a record to be taken.
+    that must be free for a record to be taken. ``sharing``: who may use the files.
     """
 
     segment_bytes: int | None = None
     retention_bytes: int | None = None
     retention_us: int | None = None
     min_free_ratio: float = 0.10
+    sharing: Sharing = Sharing.USER
 
 
 @dataclass(slots=True)
@@ -88,7 +90,7 @@ class LaneWriter:
         with claim(folder) as got:
             if not got:
                 raise claim_refused(folder)
-            self.spool_id = ensure_identity(folder, self._boot_id, clock()).spool_id
+            self.spool_id = ensure_identity(folder, self._boot_id, clock(), settings.sharing).spool_id
             self._held, state = take_lane(folder, self._boot_id, clock())
             try:
                 self._held.own(self._boot_id)
@@ -112,17 +114,18 @@ class LaneWriter:
         ``SpoolPermissionError`` and ``SpoolFormatError`` (the folder holds a spool of another format). After the
         folder was removed under a writer (``gone``), close that writer and open again: this makes a new spool.
         """
+        settings = settings or WriterSettings()
         for _ in range(_OPEN_ATTEMPTS - 1):
             try:
-                make_folders(folder)
-                return cls(folder, settings or WriterSettings(), clock)
+                make_folders(folder, settings.sharing)
+                return cls(folder, settings, clock)
             except (FileNotFoundError, FileExistsError):
                 time.sleep(0.01)  # the folder was removed, or made anew, as we looked
             except OSError as error:
                 raise opening_failed(folder, error) from error
         try:
-            make_folders(folder)
-            return cls(folder, settings or WriterSettings(), clock)
+            make_folders(folder, settings.sharing)
+            return cls(folder, settings, clock)
         except OSError as error:
             raise opening_failed(folder, error) from error
 

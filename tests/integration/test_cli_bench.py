@@ -33,6 +33,21 @@ def test_a_short_run_has_all_figures_with_their_intervals() -> None:
     assert abs(results[1]["cpu_us_per_event"] * 150 - results[1]["cpu_us_per_answer"]) < 0.1
 
 
+def test_a_run_of_the_proxy_has_the_server_the_forwarder_and_the_hook_apart() -> None:
+    done = subprocess.run(
+        [*COMMAND, "--proxy", "--requests", "40", "--rounds", "1", "--json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])["results"]
+    assert [(result["mode"], result["stream"]) for result in results] == [("proxy", False), ("proxy", True)]
+    for result in results:
+        assert (result["unrecorded"], result["answers"]) == (0, 80)
+        for name in ("cpu_us_per_answer", "answers_per_second", "p50_ms"):
+            assert all(result[name][mode] > 0 for mode in ("direct", "forward", "proxy"))
+        low, high = result["proxy_added_p50_ms"]["ci"]
+        assert low <= result["proxy_added_p50_ms"]["value"] <= high
+
+
 def test_the_memory_run_shows_the_server_after_each_slice() -> None:
     done = subprocess.run([*COMMAND, "--memory", "400", "--json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,16 @@ def test_the_contributors_map_stays_short_and_names_only_files_that_exist() -> N
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "CONTRIBUTING.md", "docs/answers.md", "docs/performance.md", "docs/gpu.md", "docs/spark.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/answers.md",
+        "docs/gpu.md",
+        "docs/performance.md",
+        "docs/proxy.md",
+        "docs/spark.md",
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text(encoding="utf-8")):

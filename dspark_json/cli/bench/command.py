@@ -26,6 +26,7 @@ examples:
   dspark-json bench capture
   dspark-json bench capture --seconds 5 --rounds 9 --json
   dspark-json bench capture --memory 100000
+  dspark-json bench capture --proxy
 """
 
 _CAPTURE_DESCRIPTION: Final = (
@@ -57,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="async",
         help="the hook's DSPARK_DURABILITY (async)",
     )
-    capture.add_argument(
-        "--memory", type=_positive, metavar="N", help="instead, watch the server's memory over N answers"
-    )
+    what = capture.add_mutually_exclusive_group()
+    what.add_argument("--proxy", action="store_true", help="instead, measure dspark-json proxy before the server")
+    what.add_argument("--memory", type=_positive, metavar="N", help="instead, watch the server's memory over N answers")
     capture.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
     parse = subjects.add_parser(
         "parse",
@@ -84,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if options.subject == "parse":
         document = parse_command.document(options, say)
     else:
-        document = _memory(options, say) if options.memory else _capture(options, say)
+        measure = _memory if options.memory else _proxy if options.proxy else _capture
+        document = measure(options, say)
     if options.json:
         print(json.dumps(document, separators=(",", ":")))
     return 0
@@ -96,6 +98,17 @@ def _memory(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str
     memory = measure_memory(options.memory, options.clients, say, durability=options.durability)
     say(f"growth: {memory['growth_mib_per_100000']} MiB per 100,000 answers; without a record: {memory['unrecorded']}")
     return {"memory": memory}
+
+
+def _proxy(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    from dspark_json.cli.bench.capture import Plan, plan_document
+    from dspark_json.cli.bench.proxy import measure_proxy, shown
+
+    plan = Plan(options.rounds, options.clients, options.seconds, options.requests, options.durability)
+    results = measure_proxy(plan, say)
+    for line in shown(results):
+        say(line)
+    return {"results": results, "plan": plan_document(plan)}
 
 
 def _capture(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dspark_json.spool.reader import SpoolReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where the hook's spool is by default
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where the hook's spool is by default
 _DRAIN_SEC: Final = 5.0
 
 
@@ -89,7 +89,7 @@ class BenchServer:
 @contextlib.contextmanager
 def bench_server(*, hook: bool, durability: str = "async") -> Iterator[BenchServer]:
     """Start a server to measure; its spool is in shared memory where there is any, and is removed."""
-    place = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+    place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="dspark-bench-", dir=place, ignore_cleanup_errors=True) as folder:
         spool = Path(folder, "spool") if hook else None
         settings = {} if spool is None else {"DSPARK_SPOOL": str(spool), "DSPARK_DURABILITY": durability}

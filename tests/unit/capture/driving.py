@@ -298,11 +298,20 @@ def is_subset(expected: Any, found: Any) -> bool:
 
 
 @contextlib.contextmanager
-def serving(app: App) -> Iterator[int]:
+def serving(app: App, *, default_headers: bool = True) -> Iterator[int]:
     """A real uvicorn server around an application; gives its port."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2, lifespan="on")
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        timeout_graceful_shutdown=2,
+        lifespan="on",
+        ws="none",
+        date_header=default_headers,
+        server_header=default_headers,
+        proxy_headers=False,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -439,4 +439,4 @@ def test_records_that_retention_deletes_while_they_are_sent_come_whole(
         )
         before = open_files()
         assert asyncio.run(ask(hook, Client(on_send=delete), scope)).body == expected
-        assert open_files() == before
+        assert open_files() <= before  # the writer may have noticed meanwhile that its files are gone

@@ -30,6 +30,8 @@ def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Com
         ("import", "--help"),
         ("replay", "--help"),
         ("doctor", "--help"),
+        ("proxy", "--help"),
+        ("serve", "--help"),
         ("bench", "capture", "--help"),
     ],
 )

@@ -5,20 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build
 READY := $(VENV)/.ready
+VLLM := $(BUILD)/vllm
 
 # What tools would otherwise leave in the source tree.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BUILD)/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(BUILD)/hypothesis
 export CARGO_TARGET_DIR := $(CURDIR)/$(BUILD)/native
+PRODUCT := $(shell find dspark_json -name '*.py' -o -name '*.json')
 NATIVE := $(shell find native -name '*.rs' -o -name 'Cargo.*')
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench soak fuzz docs clean java rust
+.PHONY: help demo test test-vllm lint format bench soak fuzz docs clean java rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(READY) ## Show the whole path: requests, records, rows in a Delta table (Java 17)
 	@$(BIN)/dspark-json demo
@@ -26,6 +28,9 @@ demo: java $(READY) ## Show the whole path: requests, records, rows in a Delta t
 test: java $(READY) ## Run all tests (Java 17)
 	@cargo test --quiet --locked --manifest-path native/Cargo.toml -p dspark-json-core
 	@$(BIN)/pytest
+
+test-vllm: java $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
+	@$(BIN)/pytest tests/real_vllm
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check
@@ -50,6 +55,12 @@ fuzz: $(READY) ## Compare both engines on random records for SECONDS (60)
 
 docs: $(READY) ## Write docs/options.md and docs/errors.md from their tables
 	@$(BIN)/python scripts/make_docs.py
+
+# vLLM itself is kept in ~/.cache/dspark-json, by its pins; see the script.
+$(VLLM)/.ready: $(READY) $(PRODUCT) scripts/make_vllm_environment.py scripts/make_tiny_models.py $(wildcard tests/real_vllm/requirements*.txt)
+	@echo "Installing this checkout beside vLLM into $(VLLM) …"
+	@$(BIN)/python scripts/make_vllm_environment.py $(VLLM)
+	@touch $(VLLM)/.ready
 
 clean: ## Remove .venv/ and build/
 	@rm -rf $(VENV) $(BUILD)

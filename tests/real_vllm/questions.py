@@ -175,6 +175,14 @@ RESPONSES: Final[dict[str, tuple[str, dict[str, Any], int]]] = {
 }
 
 
+# For a server with a reasoning parser: the model is helped to end its thinking, after which the schema holds.
+_THINKING: Final = {**_MESSAGES, **_AS_RISK, "max_tokens": 250, "logit_bias": {END_OF_THINKING: 4}}
+THINKING: Final[dict[str, tuple[str, dict[str, Any], int]]] = {
+    "thinking": ("chat", _THINKING, 40),
+    "thinking streamed": ("chat.chunks", {**_THINKING, **_USAGE}, 40),
+}
+
+
 def questions(*tables: dict[str, tuple[str, dict[str, Any], int]]) -> list[Question]:
     """Questions of every kind, mixed, as many as the tables say; numbers are ``<kind>-<n>`` with dashes for blanks."""
     kinds = [(name, *row) for table in tables for name, row in table.items()]

@@ -10,7 +10,7 @@ from real_vllm.server import Vllm
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROUNDS, ANSWERS, CLIENTS = 6, 80, 8
+ROUNDS, ANSWERS, CLIENTS = 4, 60, 8
 
 
 def test_cost_is_measured_in_pairs(tmp_path: Path) -> None:

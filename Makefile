@@ -5,11 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build
 READY := $(VENV)/.ready
+VLLM := $(BUILD)/vllm
 
 # What tools would otherwise leave in the source tree.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BUILD)/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(BUILD)/hypothesis
 export CARGO_TARGET_DIR := $(CURDIR)/$(BUILD)/native
+PRODUCT := $(shell find dspark_json -name '*.py' -o -name '*.json')
 NATIVE := $(shell find native -name '*.rs' -o -name 'Cargo.*')
 # The JVM connector. Its Maven has a repository of its own: Spark takes ~/.m2 for complete where it looks for packages.
 JAVA_SOURCES := $(shell find jvm-bridge -type f)
@@ -19,7 +21,7 @@ MAVEN := mvn --quiet --batch-mode --file jvm-bridge/pom.xml -Dmaven.repo.local=$
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
+.PHONY: help demo test test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
@@ -32,6 +34,9 @@ test: java $(JAR) $(READY) ## Run all tests (Java 17, Maven)
 	@cargo test --quiet --locked --manifest-path native/Cargo.toml -p dspark-json-core
 	@$(MAVEN) test
 	@$(BIN)/pytest
+
+test-vllm: java $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
+	@$(BIN)/pytest tests/real_vllm
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check
@@ -62,6 +67,12 @@ gpu-bundle: $(READY) ## Pack what test-gpu needs on a machine without a network
 
 docs: $(READY) ## Write the pages of docs/ that are made from tables
 	@$(BIN)/python scripts/make_docs.py
+
+# vLLM itself is kept in ~/.cache/dspark-json, by its pins; see the script.
+$(VLLM)/.ready: $(READY) $(PRODUCT) scripts/make_vllm_environment.py scripts/make_tiny_models.py $(wildcard tests/real_vllm/requirements*.txt)
+	@echo "Installing this checkout beside vLLM into $(VLLM) …"
+	@$(BIN)/python scripts/make_vllm_environment.py $(VLLM)
+	@touch $(VLLM)/.ready
 
 jar: $(JAR) ## Build the JVM connector, into dspark_json/jars/ (Java 17, Maven)
 

@@ -7,11 +7,14 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod bits;
+mod blocks;
 mod columns;
 mod content;
 mod document;
 mod error;
 mod exact;
+mod number;
 mod numbers;
 mod plan;
 mod reader;

@@ -34,6 +34,25 @@ impl Words {
         }
         self.words[word] |= 1 << (row % WORD);
     }
+
+    fn get(&self, row: usize) -> bool {
+        self.words.get(row / WORD).is_some_and(|word| word >> (row % WORD) & 1 == 1)
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.words.truncate(rows / WORD + 1);
+        if let Some(last) = self.words.get_mut(rows / WORD) {
+            *last &= (1 << (rows % WORD)) - 1;
+        }
+    }
+
+    fn finish(self, rows: usize) -> BooleanBuffer {
+        let mut words = self.words;
+        words.resize(rows.div_ceil(WORD), 0);
+        #[cfg(target_endian = "big")]
+        words.iter_mut().for_each(|word| *word = word.swap_bytes());
+        BooleanBuffer::new(Buffer::from_vec(words), 0, rows)
+    }
 }
 
 impl Bits {
@@ -47,39 +66,20 @@ impl Bits {
         }
     }
 
-    pub(crate) fn get(&self, row: usize) -> bool {
-        match &self.words {
-            None => row < self.dense,
-            Some(words) => words.words.get(row / WORD).is_some_and(|word| word >> (row % WORD) & 1 == 1),
-        }
-    }
-
     pub(crate) fn truncate(&mut self, rows: usize) {
         self.dense = self.dense.min(rows);
         if let Some(words) = &mut self.words {
-            words.words.truncate(rows / WORD + 1);
-            if let Some(last) = words.words.get_mut(rows / WORD) {
-                *last &= (1 << (rows % WORD)) - 1;
-            }
+            words.truncate(rows);
         }
     }
 
     pub(crate) fn finish(self, rows: usize) -> BooleanBuffer {
-        let mut words = self.words.unwrap_or_else(|| Words::of(self.dense)).words;
-        words.resize(rows.div_ceil(WORD), 0);
-        #[cfg(target_endian = "big")]
-        words.iter_mut().for_each(|word| *word = word.swap_bytes());
-        BooleanBuffer::new(Buffer::from_vec(words), 0, rows)
+        self.words.unwrap_or_else(|| Words::of(self.dense)).finish(rows)
     }
 
     /// Whether no row was set.
     pub(crate) fn is_empty(&self) -> bool {
         self.words.is_none() && self.dense == 0
-    }
-
-    /// The first `rows` rows are set, and no others.
-    pub(crate) fn all(rows: usize) -> Self {
-        Self { dense: rows, words: None }
     }
 
     /// Which rows are not null; `None`: all of them.
@@ -88,9 +88,48 @@ impl Bits {
             return None;
         }
         if self.is_empty() {
-            return Some(NullBuffer::new(BooleanBuffer::new(zeros.bytes(rows.div_ceil(8)), 0, rows)));
+            return zeros.nulls(rows);
         }
         let nulls = NullBuffer::new(self.finish(rows));
+        (nulls.null_count() > 0).then_some(nulls)
+    }
+}
+
+/// Which rows are not null, for a column that knows how many rows it has: as long as no row is left out nothing is kept.
+#[derive(Default)]
+pub(crate) struct Valid {
+    words: Option<Box<Words>>,
+}
+
+impl Valid {
+    /// The first `rows` rows of the column are there, and the next ones are not.
+    #[cold]
+    pub(crate) fn leave_out(&mut self, rows: usize) {
+        self.words.get_or_insert_with(|| Words::of(rows));
+    }
+
+    /// The row behind the last one of the column is there.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, row: usize) {
+        if let Some(words) = &mut self.words {
+            words.set(row);
+        }
+    }
+
+    /// Whether a row that the column has is there.
+    pub(crate) fn get(&self, row: usize) -> bool {
+        self.words.as_ref().is_none_or(|words| words.get(row))
+    }
+
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        if let Some(words) = &mut self.words {
+            words.truncate(rows);
+        }
+    }
+
+    /// Which rows are not null; `None`: all of them.
+    pub(crate) fn finish_nulls(self, rows: usize) -> Option<NullBuffer> {
+        let nulls = NullBuffer::new(self.words?.finish(rows));
         (nulls.null_count() > 0).then_some(nulls)
     }
 }
@@ -106,13 +145,21 @@ impl Zeros {
     pub(crate) fn bytes(&mut self, count: usize) -> Buffer {
         match &self.bytes {
             Some(bytes) if bytes.len() >= count => bytes.slice_with_length(0, count),
-            _ => self.bytes.insert(MutableBuffer::from_len_zeroed(count.next_power_of_two()).into()).slice_with_length(0, count),
+            _ => self
+                .bytes
+                .insert(MutableBuffer::from_len_zeroed(count.next_power_of_two()).into())
+                .slice_with_length(0, count),
         }
     }
 
     /// This many values.
     pub(crate) fn values<T: ArrowNativeType>(&mut self, count: usize) -> ScalarBuffer<T> {
         ScalarBuffer::new(self.bytes(count * size_of::<T>()), 0, count)
+    }
+
+    /// Nulls for this many rows, if there are any.
+    pub(crate) fn nulls(&mut self, rows: usize) -> Option<NullBuffer> {
+        (rows > 0).then(|| NullBuffer::new(BooleanBuffer::new(self.bytes(rows.div_ceil(8)), 0, rows)))
     }
 
     /// The offsets of this many rows without anything in them.
@@ -134,7 +181,6 @@ mod tests {
                 bits.truncate(kept);
                 bits.set(131);
                 let expected: Vec<bool> = (0..140).map(|row| row == 131 || (row < kept && Some(row) != gap)).collect();
-                assert_eq!((0..140).map(|row| bits.get(row)).collect::<Vec<_>>(), expected);
                 assert_eq!(bits.finish(140).iter().collect::<Vec<_>>(), expected);
             }
         }

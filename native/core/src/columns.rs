@@ -12,7 +12,7 @@ use arrow_array::{
 use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
-use crate::bits::{Bits, WORD, Zeros};
+use crate::bits::{Bits, Valid, WORD, Zeros};
 use crate::blocks::foresee;
 use crate::error::{Scan, Stop};
 use crate::scan::grow;
@@ -23,24 +23,31 @@ use crate::steps;
 pub(crate) struct Fixed<T> {
     keep: bool,
     values: Vec<T>,
-    valid: Bits,
+    valid: Valid,
 }
 
 impl<T: Copy + Default> Fixed<T> {
     fn new(keep: bool) -> Self {
-        Self { keep, values: Vec::new(), valid: Bits::default() }
+        Self { keep, values: Vec::new(), valid: Valid::default() }
     }
 
     #[inline(always)]
     pub(crate) fn set(&mut self, row: usize, value: T) {
         if self.keep {
             if self.values.len() != row {
-                self.values.resize(row, T::default());
+                self.leave_out(row);
             }
             foresee(&self.values, row);
             self.values.push(value);
             self.valid.set(row);
         }
+    }
+
+    /// The rows up to before this one are null.
+    #[inline(never)]
+    fn leave_out(&mut self, row: usize) {
+        self.valid.leave_out(self.values.len());
+        self.values.resize(row, T::default());
     }
 
     fn truncate(&mut self, rows: usize) {
@@ -52,13 +59,13 @@ impl<T: Copy + Default> Fixed<T> {
     where
         T: ArrowNativeType,
     {
-        let values = if self.valid.is_empty() {
-            zeros.values(rows)
-        } else {
-            self.values.resize(rows, T::default());
-            self.values.into()
-        };
-        (values, self.valid.finish_nulls(rows, zeros))
+        if self.values.is_empty() {
+            return (zeros.values(rows), zeros.nulls(rows));
+        }
+        if self.values.len() != rows {
+            self.leave_out(rows);
+        }
+        (self.values.into(), self.valid.finish_nulls(rows))
     }
 }
 
@@ -88,7 +95,7 @@ pub(crate) struct Text {
     offsets: Vec<i32>,
     /// The texts; what stands behind the last end is scratch space.
     pub(crate) data: Vec<u8>,
-    valid: Bits,
+    valid: Valid,
 }
 
 impl Text {
@@ -96,9 +103,21 @@ impl Text {
     #[inline(always)]
     fn begin(&mut self, row: usize) -> usize {
         if self.offsets.len() != row + 1 {
-            self.offsets.resize(row + 1, self.offsets.last().copied().unwrap_or_default());
+            self.leave_out(row);
         }
         place(self.offsets[row])
+    }
+
+    /// The rows up to before this one are null.
+    #[inline(never)]
+    fn leave_out(&mut self, row: usize) {
+        if self.offsets.is_empty() {
+            self.offsets.push(0);
+        }
+        if self.offsets.len() != row + 1 {
+            self.valid.leave_out(self.offsets.len() - 1);
+            self.offsets.resize(row + 1, self.offsets.last().copied().unwrap_or_default());
+        }
     }
 
     /// Sets what a function writes behind the used part of the data; it gives the new end of that.
@@ -133,7 +152,7 @@ impl Text {
         let step = i32::try_from(text.len()).map_err(|_| Stop::TooLarge)?;
         self.data = text.repeat(rows);
         self.offsets = std::iter::successors(Some(0), |end| Some(end + step)).take(rows + 1).collect();
-        self.valid = Bits::all(rows);
+        self.valid = Valid::default();
         Ok(())
     }
 
@@ -157,15 +176,13 @@ impl Text {
     }
 
     fn finish(mut self, rows: usize, zeros: &mut Zeros) -> Result<ArrayRef, ArrowError> {
-        let offsets = if self.valid.is_empty() {
-            self.data.clear();
-            zeros.offsets(rows)
-        } else {
-            let used = self.begin(rows);
-            self.data.truncate(used);
-            OffsetBuffer::new(self.offsets.into())
-        };
-        let (data, nulls) = (self.data.into(), self.valid.finish_nulls(rows, zeros));
+        if self.offsets.len() < 2 {
+            return Ok(Arc::new(StringArray::try_new(zeros.offsets(rows), zeros.bytes(0), zeros.nulls(rows))?));
+        }
+        let used = self.begin(rows);
+        self.data.truncate(used);
+        let offsets = OffsetBuffer::new(self.offsets.into());
+        let (data, nulls) = (self.data.into(), self.valid.finish_nulls(rows));
         if cfg!(debug_assertions) {
             return Ok(Arc::new(StringArray::try_new(offsets, data, nulls)?));
         }
@@ -428,7 +445,12 @@ impl Struct {
     }
 
     /// The arrays of the members that are kept, in the order in which they are wanted.
-    pub(crate) fn finish_members(self, shape: &StructShape, rows: usize, zeros: &mut Zeros) -> Result<Vec<ArrayRef>, ArrowError> {
+    pub(crate) fn finish_members(
+        self,
+        shape: &StructShape,
+        rows: usize,
+        zeros: &mut Zeros,
+    ) -> Result<Vec<ArrayRef>, ArrowError> {
         let mut members: Vec<Option<Column>> = self.members.into_iter().map(Some).collect();
         shape
             .output
@@ -440,7 +462,13 @@ impl Struct {
             .collect()
     }
 
-    fn finish(mut self, shape: &StructShape, fields: Fields, rows: usize, zeros: &mut Zeros) -> Result<StructArray, ArrowError> {
+    fn finish(
+        mut self,
+        shape: &StructShape,
+        fields: Fields,
+        rows: usize,
+        zeros: &mut Zeros,
+    ) -> Result<StructArray, ArrowError> {
         let valid = std::mem::take(&mut self.valid);
         let nulls = if shape.is_always_there { None } else { valid.finish_nulls(rows, zeros) };
         StructArray::try_new(fields, self.finish_members(shape, rows, zeros)?, nulls)

@@ -204,7 +204,7 @@ impl Reader<'_> {
             self.tap(shape, name, value);
             match shape.wire(name).map(|number| &shape.names[number]).filter(|wire| wire.is_known) {
                 Some(wire) => {
-                    found.extend(wire.targets.iter().map(|&(column, rank)| (column, rank, &*wire.name, value)));
+                    found.extend(wire.targets.iter().map(|&(column, rank)| (column, rank, &*wire.text, value)));
                 }
                 None if shape.keeps_unknown => {
                     self.rescue.unknown(&shape.unknown_path(path, name), value.start(), &value.raw());

@@ -110,7 +110,7 @@ pub(crate) struct Wire {
 
 /// The same name with the rest that belongs to it.
 pub(crate) struct Name {
-    pub(crate) name: Box<[u8]>,
+    pub(crate) text: Box<[u8]>,
     /// The columns it goes to, with its place among their names.
     pub(crate) targets: Vec<(u16, u16)>,
     /// Whether it has a column (that is declared, wanted or not).
@@ -168,7 +168,9 @@ impl NameHash {
 impl Hasher for NameHash {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks();
-        words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        for word in words {
+            self.mix(u64::from_le_bytes(*word));
+        }
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
         self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
@@ -480,7 +482,7 @@ impl StructShape {
         let number = *self.by_name.entry(name.as_bytes().into()).or_insert(next);
         if number == next {
             self.wires.push(Wire::new(name, number)?);
-            self.names.push(Name { name: name.as_bytes().into(), targets: Vec::new(), is_known: false });
+            self.names.push(Name { text: name.as_bytes().into(), targets: Vec::new(), is_known: false });
         }
         Ok(usize::from(number))
     }

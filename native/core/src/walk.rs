@@ -44,6 +44,7 @@ impl Reader<'_> {
 
     /// The same for the value that is next and begins with `byte`, if it is not null.
     #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "text and place are one value, in registers")]
     fn any_value(
         &mut self,
         text: &[u8],
@@ -58,7 +59,9 @@ impl Reader<'_> {
         let start = cursor.at;
         let fits = match (column, byte) {
             (Column::List(list), b'[') => return self.list(text, cursor.at, list_shape(shape)?, list, row, path),
-            (Column::Struct(inner), b'{') => return self.object(text, cursor.at, struct_shape(shape)?, inner, row, Some(path)),
+            (Column::Struct(inner), b'{') => {
+                return self.object(text, cursor.at, struct_shape(shape)?, inner, row, Some(path));
+            }
             (Column::Map(map), b'{') => return self.map(text, cursor.at, map_shape(shape)?, map, row, path),
             (Column::Skip, _) => {
                 cursor.skip(self.depth)?;
@@ -67,11 +70,6 @@ impl Reader<'_> {
             (Column::Text(text), _) => {
                 cursor.skip(self.depth)?;
                 text.set(row, &cursor.text[start..cursor.at])?;
-                Some(())
-            }
-            (Column::Boolean(flags), b't' | b'f') => {
-                cursor.literal(if byte == b't' { b"true" } else { b"false" })?;
-                flags.set(row, byte == b't');
                 Some(())
             }
             (column, b'-' | b'0'..=b'9') => set_number(column, row, &cursor.number()?),
@@ -298,8 +296,9 @@ impl Reader<'_> {
         let (only, tap) = (usize::from(inner.wires[known].only), inner.wires[known].tap);
         if let Some(column) = inner.members.get_mut(only) {
             if !scalar(&mut cursor, byte, column, row)? {
-                let here = Path::name(path, &shape.names[known].name);
-                cursor.at = self.any_value(cursor.text, cursor.at, byte, &shape.members[only].shape, column, row, &here)?;
+                let here = Path::name(path, &shape.names[known].text);
+                cursor.at =
+                    self.any_value(cursor.text, cursor.at, byte, &shape.members[only].shape, column, row, &here)?;
             }
         } else {
             cursor.at = self.targets(cursor.text, cursor.at, shape, &shape.names[known], inner, row, path)?;
@@ -315,6 +314,7 @@ impl Reader<'_> {
 
     /// The value, not null, of a member that goes to no column, to several, or to one that has several names.
     #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "text and place are one value, in registers")]
     fn targets(
         &mut self,
         text: &[u8],
@@ -327,7 +327,7 @@ impl Reader<'_> {
     ) -> Scan<usize> {
         let mut cursor = Cursor::new(text, at);
         let start = cursor.at;
-        let here = Path::name(path, &name.name);
+        let here = Path::name(path, &name.text);
         let object = inner.object;
         if name.targets.is_empty() {
             cursor.skip(self.depth)?;
@@ -411,11 +411,16 @@ fn scalar(cursor: &mut Cursor<'_>, byte: u8, column: &mut Column, row: usize) ->
             text.set_with(row, |data, used| cursor.decode(data, used))?;
             return Ok(true);
         }
-        Column::Long(fixed) if is_number(byte) => {
-            cursor.number()?.short_integer().map(|value| fixed.set(row, value)).is_some()
-        }
         Column::Double(fixed) if is_number(byte) => {
             cursor.number()?.short_double().map(|value| fixed.set(row, value)).is_some()
+        }
+        Column::Long(_) | Column::Int(_) | Column::Seconds(_) | Column::Micros(_) if is_number(byte) => {
+            cursor.number()?.short_integer().and_then(|value| set_integer(column, row, value)).is_some()
+        }
+        Column::Boolean(flags) if matches!(byte, b't' | b'f') => {
+            cursor.literal(if byte == b't' { b"true" } else { b"false" })?;
+            flags.set(row, byte == b't');
+            return Ok(true);
         }
         _ => return Ok(false),
     };
@@ -430,26 +435,34 @@ fn is_number(byte: u8) -> bool {
     byte == b'-' || byte.is_ascii_digit()
 }
 
-/// Sets any number; `None` where the column does not take it.
-fn set_number(column: &mut Column, row: usize, number: &Number<'_>) -> Option<()> {
-    let integer = |low, high| number.short_integer().or_else(|| numbers::integral(number.text, low, high));
+/// Sets an integer; `None` where the column does not take it.
+#[inline(always)]
+fn set_integer(column: &mut Column, row: usize, value: i64) -> Option<()> {
     match column {
-        Column::Long(fixed) => fixed.set(row, integer(i64::MIN, i64::MAX)?),
-        Column::Int(fixed) => fixed.set(row, i32::try_from(integer(i32::MIN.into(), i32::MAX.into())?).ok()?),
-        Column::Double(fixed) => fixed.set(row, number.short_double().or_else(|| numbers::double(number.text))?),
-        Column::Seconds(fixed) => fixed.set(row, seconds(number)?),
-        Column::Micros(fixed) => {
-            fixed.set(row, integer(i64::MIN, i64::MAX).filter(|value| MICROSECONDS.contains(value))?);
-        }
+        Column::Long(fixed) => fixed.set(row, value),
+        Column::Int(fixed) => fixed.set(row, i32::try_from(value).ok()?),
+        Column::Seconds(fixed) if (FIRST_SECOND..=LAST_SECOND).contains(&value) => fixed.set(row, value * MICROS),
+        Column::Micros(fixed) if MICROSECONDS.contains(&value) => fixed.set(row, value),
         _ => return None,
     }
     Some(())
 }
 
-fn seconds(number: &Number<'_>) -> Option<i64> {
-    match number.short_integer() {
-        Some(seconds) => (FIRST_SECOND..=LAST_SECOND).contains(&seconds).then(|| seconds * MICROS),
-        None => numbers::seconds(number.text),
+/// Sets any number; `None` where the column does not take it.
+fn set_number(column: &mut Column, row: usize, number: &Number<'_>) -> Option<()> {
+    match column {
+        Column::Double(fixed) => {
+            fixed.set(row, number.short_double().or_else(|| numbers::double(number.text))?);
+            Some(())
+        }
+        Column::Seconds(fixed) if number.short_integer().is_none() => {
+            fixed.set(row, numbers::seconds(number.text)?);
+            Some(())
+        }
+        column => {
+            let value = number.short_integer().or_else(|| numbers::integral(number.text, i64::MIN, i64::MAX))?;
+            set_integer(column, row, value)
+        }
     }
 }
 

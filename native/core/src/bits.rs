@@ -20,10 +20,10 @@ struct Words {
 impl Words {
     /// With the first `rows` rows set.
     #[cold]
-    fn of(rows: usize) -> Box<Self> {
+    fn of(rows: usize) -> Self {
         let mut words = vec![u64::MAX; rows / WORD + 1];
         words[rows / WORD] = (1 << (rows % WORD)) - 1;
-        Box::new(Self { words })
+        Self { words }
     }
 
     #[inline]
@@ -61,7 +61,7 @@ impl Bits {
         match &mut self.words {
             None if row == self.dense => self.dense += 1,
             None if row < self.dense => {}
-            None => self.words.insert(Words::of(self.dense)).set(row),
+            None => self.words.insert(Words::of(self.dense).into()).set(row),
             Some(words) => words.set(row),
         }
     }
@@ -74,7 +74,7 @@ impl Bits {
     }
 
     pub(crate) fn finish(self, rows: usize) -> BooleanBuffer {
-        self.words.unwrap_or_else(|| Words::of(self.dense)).finish(rows)
+        self.words.map_or_else(|| Words::of(self.dense), |words| *words).finish(rows)
     }
 
     /// Whether no row was set.
@@ -105,7 +105,7 @@ impl Valid {
     /// The first `rows` rows of the column are there, and the next ones are not.
     #[cold]
     pub(crate) fn leave_out(&mut self, rows: usize) {
-        self.words.get_or_insert_with(|| Words::of(rows));
+        self.words.get_or_insert_with(|| Words::of(rows).into());
     }
 
     /// The row behind the last one of the column is there.
@@ -138,6 +138,7 @@ impl Valid {
 #[derive(Default)]
 pub(crate) struct Zeros {
     bytes: Option<Buffer>,
+    offsets: Option<OffsetBuffer<i32>>,
 }
 
 impl Zeros {
@@ -164,7 +165,13 @@ impl Zeros {
 
     /// The offsets of this many rows without anything in them.
     pub(crate) fn offsets(&mut self, rows: usize) -> OffsetBuffer<i32> {
-        OffsetBuffer::new(self.values(rows + 1))
+        match &self.offsets {
+            Some(offsets) if offsets.len() > rows => offsets.slice(0, rows),
+            _ => {
+                let values = self.values((rows + 1).next_power_of_two());
+                self.offsets.insert(OffsetBuffer::new(values)).slice(0, rows)
+            }
+        }
     }
 }
 

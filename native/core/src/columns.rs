@@ -38,6 +38,9 @@ impl<T: Copy + Default> Fixed<T> {
                 self.leave_out(row);
             }
             foresee(&self.values, row);
+            if self.values.len() == self.values.capacity() {
+                make_room(&mut self.values);
+            }
             self.values.push(value);
             self.valid.set(row);
         }
@@ -101,7 +104,7 @@ pub(crate) struct Text {
 impl Text {
     /// Makes all rows before `row` be there; where its text begins.
     #[inline(always)]
-    fn begin(&mut self, row: usize) -> usize {
+    pub(crate) fn begin(&mut self, row: usize) -> usize {
         if self.offsets.len() != row + 1 {
             self.leave_out(row);
         }
@@ -120,13 +123,14 @@ impl Text {
         }
     }
 
-    /// Sets what a function writes behind the used part of the data; it gives the new end of that.
+    /// The text of the row that was begun is what was written to the data from its beginning to here.
     #[inline(always)]
-    pub(crate) fn set_with(&mut self, row: usize, write: impl FnOnce(&mut Vec<u8>, usize) -> Scan<usize>) -> Scan<()> {
-        let used = self.begin(row);
-        let used = write(&mut self.data, used)?;
+    pub(crate) fn end(&mut self, row: usize, used: usize) -> Scan<()> {
         foresee(&self.data, used);
         foresee(&self.offsets, row);
+        if self.offsets.len() == self.offsets.capacity() {
+            make_room(&mut self.offsets);
+        }
         self.offsets.push(i32::try_from(used).map_err(|_| Stop::TooLarge)?);
         self.valid.set(row);
         Ok(())
@@ -134,15 +138,14 @@ impl Text {
 
     #[inline]
     pub(crate) fn set(&mut self, row: usize, text: &[u8]) -> Scan<()> {
-        self.set_with(row, |data, used| {
-            steps::add(text.len());
-            let end = used + text.len();
-            if data.len() < end {
-                grow(data, used, text.len());
-            }
-            data[used..end].copy_from_slice(text);
-            Ok(end)
-        })
+        steps::add(text.len());
+        let used = self.begin(row);
+        let end = used + text.len();
+        if self.data.len() < end {
+            grow(&mut self.data, used, text.len());
+        }
+        self.data[used..end].copy_from_slice(text);
+        self.end(row, end)
     }
 
     /// Sets the first `rows` rows, none of which was set, to one text.
@@ -192,6 +195,15 @@ impl Text {
         #[expect(unsafe_code, reason = "what is checked once is not checked twice")]
         Ok(Arc::new(unsafe { StringArray::new_unchecked(offsets, data, nulls) }))
     }
+}
+
+/// Makes a buffer four times as large. Room that nothing is written to is no memory yet, and a batch makes a hundred
+/// buffers.
+#[cold]
+#[inline(never)]
+fn make_room<T>(values: &mut Vec<T>) {
+    const FEWEST: usize = 256;
+    values.reserve(FEWEST.max(3 * values.len()));
 }
 
 /// An offset, which is never negative, as a place.

@@ -137,7 +137,9 @@ impl<'p> Reader<'p> {
     pub(crate) fn finish(&mut self, rows: &mut Struct, row: usize) -> Scan<()> {
         match &mut rows.members[self.plan.places.rescued] {
             Column::Text(rescued) if !self.rescue.is_empty() => {
-                rescued.set_with(row, |out, used| self.rescue.write(out, used))
+                let used = rescued.begin(row);
+                let used = self.rescue.write(&mut rescued.data, used)?;
+                rescued.end(row, used)
             }
             _ => Ok(()),
         }

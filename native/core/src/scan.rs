@@ -42,11 +42,14 @@ const ESCAPES: [u8; 256] = {
 };
 
 /// Makes room behind `used` for `more` bytes and what a step of `Cursor::decode` writes; what is written so far stays.
+/// Room that nothing is written to is no memory yet.
 #[cold]
 #[inline(never)]
 pub(crate) fn grow(out: &mut Vec<u8>, used: usize, more: usize) {
     let needed = used + more + SLACK;
-    out.reserve(needed.saturating_sub(out.len()));
+    if out.capacity() < needed {
+        out.reserve(needed + 2 * used - out.len().min(needed));
+    }
     out.resize(out.capacity().min(needed + STRIDE), 0);
 }
 

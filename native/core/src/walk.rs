@@ -408,7 +408,9 @@ fn scalar(cursor: &mut Cursor<'_>, byte: u8, column: &mut Column, row: usize) ->
     let is_read = match column {
         Column::Text(text) if byte == b'"' => {
             cursor.at += 1;
-            text.set_with(row, |data, used| cursor.decode(data, used))?;
+            let used = text.begin(row);
+            let used = cursor.decode(&mut text.data, used)?;
+            text.end(row, used)?;
             return Ok(true);
         }
         Column::Double(fixed) if is_number(byte) => {

@@ -98,20 +98,19 @@ impl Reader<'_> {
         let mut item = first;
         self.depth = deeper(self.depth)?;
         cursor.at += 1;
-        if cursor.peek()? != b']' {
+        if cursor.peek()? == b']' {
+            cursor.at += 1;
+        } else {
             loop {
                 self.begin_item(shape.role);
                 let here = Path::index(Some(path), item - first);
                 cursor.at = self.value(text, cursor.at, &shape.item, &mut list.item, item, &here)?;
                 item += 1;
-                match cursor.peek()? {
-                    b',' => cursor.at += 1,
-                    b']' => break,
-                    _ => return Err(Stop::Syntax),
+                if !goes_on(&mut cursor, b']')? {
+                    break;
                 }
             }
         }
-        cursor.at += 1;
         self.depth -= 1;
         list.runs.set(row, item)?;
         Ok(cursor.at)
@@ -146,7 +145,9 @@ impl Reader<'_> {
         let mut entry = first;
         self.depth = deeper(self.depth)?;
         cursor.at += 1;
-        if cursor.peek()? != b'}' {
+        if cursor.peek()? == b'}' {
+            cursor.at += 1;
+        } else {
             loop {
                 cursor.expect(b'"')?;
                 let name = cursor.string()?;
@@ -155,14 +156,11 @@ impl Reader<'_> {
                 let here = Path::name(Some(path), &name);
                 cursor.at = self.value(text, cursor.at, &shape.value, &mut map.value, entry, &here)?;
                 entry += 1;
-                match cursor.peek()? {
-                    b',' => cursor.at += 1,
-                    b'}' => break,
-                    _ => return Err(Stop::Syntax),
+                if !goes_on(&mut cursor, b'}')? {
+                    break;
                 }
             }
         }
-        cursor.at += 1;
         self.depth -= 1;
         if has_duplicates(entry - first, |i| map.keys.get(first + i)) {
             return Err(Stop::Exact);
@@ -193,9 +191,11 @@ impl Reader<'_> {
         let mut expected = usize::from(inner.first);
         self.depth = deeper(self.depth)?;
         cursor.at += 1;
-        let mut byte = cursor.peek()?;
-        while byte != b'}' {
+        let mut is_open = cursor.peek()? != b'}';
+        cursor.at += usize::from(!is_open);
+        while is_open {
             steps::add(1);
+            cursor.peek()?;
             let stands = inner.wires.get(expected).and_then(|wire| wire.stands_at(cursor.text, cursor.at));
             let known = if let Some(length) = stands {
                 cursor.at += length;
@@ -208,11 +208,7 @@ impl Reader<'_> {
             if let Some(known) = known {
                 before = Some(known);
                 expected = usize::from(inner.wires[known].next);
-                if cursor.text.get(cursor.at) == Some(&b':') {
-                    cursor.at += 1;
-                } else {
-                    cursor.expect(b':')?;
-                }
+                cursor.expect(b':')?;
                 if !inner.seen.note(known) {
                     return Err(Stop::Exact);
                 }
@@ -221,18 +217,8 @@ impl Reader<'_> {
                     byte => cursor.at = self.member(cursor, byte, shape, known, inner, row, path)?,
                 }
             }
-            byte = cursor.peek()?;
-            if byte == b',' {
-                cursor.at += 1;
-                byte = cursor.peek()?;
-                if byte == b'}' {
-                    return Err(Stop::Syntax);
-                }
-            } else if byte != b'}' {
-                return Err(Stop::Syntax);
-            }
+            is_open = goes_on(&mut cursor, b'}')?;
         }
-        cursor.at += 1;
         self.depth -= 1;
         if self.unknown.len() > unknown {
             self.end_unknown(cursor.text, unknown)?;
@@ -399,6 +385,17 @@ pub(crate) fn map_shape(shape: &Shape) -> Scan<&MapShape> {
 
 pub(crate) fn struct_shape(shape: &Shape) -> Scan<&StructShape> {
     if let Kind::Struct(inner) = &shape.kind { Ok(inner) } else { Err(Stop::Defect) }
+}
+
+/// A comma, or the end of a container.
+#[inline(always)]
+fn goes_on(cursor: &mut Cursor<'_>, closer: u8) -> Scan<bool> {
+    let byte = cursor.peek()?;
+    cursor.at += 1;
+    if byte == b',' {
+        return Ok(true);
+    }
+    if byte == closer { Ok(false) } else { Err(Stop::Syntax) }
 }
 
 /// Reads the value that begins with `byte` where it is of the usual kind for its column; else the cursor stays.

@@ -125,7 +125,7 @@ impl Plan {
 
 #[pymethods]
 impl Batch {
-    /// Where the rows' ArrowArray of Arrow's C data interface lies, as long as this object lives: who takes it over marks
+    /// Where the rows' `ArrowArray` of Arrow's C data interface lies, as long as this object lives: who takes it over marks
     /// it as released, else it is freed with this object. Its schema is the plan's columns, which Python has: making it
     /// of a description again would take longer than many batches do.
     fn address(&self) -> usize {

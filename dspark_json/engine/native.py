@@ -8,7 +8,8 @@ interface. What neither a projected column shows nor ``mode`` needs is not looke
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from dspark_json import _native
 
 __all__ = ["NativeEngine"]
+
+_PLANS_KEPT: Final = 32
 
 
 class NativeEngine:
@@ -50,7 +53,7 @@ class NativeEngine:
             raise malformed_record(place_of(spans.spool_id, spans.lane, seq), status) from None
         except self._native.EngineError as error:
             raise _failed(spans, *error.args) from None
-        batch = pa.record_batch(made)
+        batch = pa.RecordBatch._import_from_c(made.address(), plan.columns)  # noqa: SLF001 - all others make the schema anew
         stats = ParseStats(
             records=counts.records,
             bytes=counts.bytes,
@@ -67,23 +70,57 @@ class NativeEngine:
 
     def _plan(self, plan: ParsePlan) -> _native.Plan:
         if self._compiled is None or self._compiled[0] is not plan:
-            self._compiled = (plan, self._compile(plan))
+            self._compiled = (plan, _compiled(*_content(plan)))
         return self._compiled[1]
 
-    def _compile(self, plan: ParsePlan) -> _native.Plan:
-        return self._native.Plan(
-            plan.declared,
-            plan.columns,
-            typed_content=plan.content_type is not None,
-            typed_arguments=plan.tool_type is not None,
-            tools=None if plan.tools is None else sorted(plan.tools),
-            answers_of=plan.answers_of,
-            strict=plan.repair == "strict",
-            mode=plan.mode,
-            corrupt_column=plan.corrupt_column,
-            rescued_column=plan.rescued_column,
-            rescue_unknown=plan.rescue_unknown,
-        )
+
+def _content(plan: ParsePlan) -> tuple[Any, ...]:
+    """All that a compiled plan depends on, to be compared: schemas are equal whatever their fields' metadata say."""
+    return (
+        plan.declared.serialize().to_pybytes(),
+        plan.columns.serialize().to_pybytes(),
+        plan.content_type is not None,
+        plan.tool_type is not None,
+        plan.tools,
+        plan.answers_of,
+        plan.repair == "strict",
+        plan.mode,
+        plan.corrupt_column,
+        plan.rescued_column,
+        plan.rescue_unknown,
+    )
+
+
+@lru_cache(maxsize=_PLANS_KEPT)
+def _compiled(
+    declared: bytes,
+    columns: bytes,
+    typed_content: bool,
+    typed_arguments: bool,
+    tools: frozenset[str] | None,
+    answers_of: str | None,
+    strict: bool,
+    mode: str,
+    corrupt_column: str,
+    rescued_column: str,
+    rescue_unknown: bool,
+) -> _native.Plan:
+    """The plan for the engine, made once for all splits of a query that this process reads."""
+    from dspark_json import _native
+
+    return _native.Plan(
+        pa.ipc.read_schema(pa.py_buffer(declared)),
+        pa.ipc.read_schema(pa.py_buffer(columns)),
+        typed_content=typed_content,
+        typed_arguments=typed_arguments,
+        tools=None if tools is None else sorted(tools),
+        answers_of=answers_of,
+        strict=strict,
+        mode=mode,
+        corrupt_column=corrupt_column,
+        rescued_column=rescued_column,
+        rescue_unknown=rescue_unknown,
+    )
 
 
 def _failed(spans: RecordSpans, seq: int, why: str) -> EngineFailedError:

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::ArrowError;
 
+use crate::bits::Zeros;
 use crate::columns::{Column, Struct};
 use crate::content::Status;
 use crate::document::{Document, Kind};
 use crate::error::{BatchError, Scan, Stop};
 use crate::plan::{Mode, Plan};
 use crate::reader::Reader;
+use crate::scan::{PADDING, padded};
 
 /// Records of one lane as they lie in memory: record `i` has the number `first_seq + i` and is
 /// `buffer[ends[i - 1]..ends[i]]` (the first one begins at 0), its line feed included.
@@ -85,7 +87,7 @@ fn said(panic: &dyn Any) -> String {
 }
 
 fn parse_all(records: &Records<'_>, plan: &Plan, at: &Cell<u64>) -> Result<(RecordBatch, Stats), BatchError> {
-    let lines = Lines::of(records)?;
+    let mut lines = Lines::of(records)?;
     let mut stats = Stats { records: records.ends.len() as u64, bytes: lines.buffer.len() as u64, ..Stats::default() };
     let mut rows = Struct::new(&plan.rows);
     let mut reader = Reader::new(plan);
@@ -93,8 +95,8 @@ fn parse_all(records: &Records<'_>, plan: &Plan, at: &Cell<u64>) -> Result<(Reco
     let mut kept = Vec::with_capacity(records.ends.len());
     for (number, seq) in (0..records.ends.len()).zip(records.first_seq..) {
         at.set(seq);
-        let line = lines.line(number);
-        let outcome = reader.line(&line, &mut rows, kept.len()).map_err(|stop| failure(stop, seq))?;
+        let text = lines.line(number);
+        let outcome = reader.line(&text, &mut rows, kept.len()).map_err(|stop| failure(stop, seq))?;
         if takes(plan.mode, &reader, &outcome, seq, &mut stats)? {
             kept.push(number);
         } else {
@@ -145,11 +147,15 @@ fn takes(mode: Mode, reader: &Reader<'_>, outcome: &Outcome, seq: u64, stats: &m
     }
 }
 
-/// The lines of a batch, checked once.
+/// Bytes of lines that are checked together: the lines are read from the cache then.
+const CHECKED_TOGETHER: usize = 1 << 16;
+
+/// The lines of a batch.
 struct Lines<'a> {
     buffer: &'a [u8],
     ends: &'a [u64],
-    /// Whether all of it is UTF-8.
+    /// Up to which line, and whether, the last ones checked together are UTF-8.
+    checked: usize,
     is_utf8: bool,
 }
 
@@ -164,29 +170,47 @@ impl<'a> Lines<'a> {
         let (Some(buffer), true) = (inside, ends.is_sorted()) else {
             return Err(BatchError::Spans(format!("the ends go beyond {} bytes, or back", buffer.len())));
         };
-        Ok(Self { buffer, ends, is_utf8: simdutf8::basic::from_utf8(buffer).is_ok() })
+        Ok(Self { buffer, ends, checked: 0, is_utf8: true })
     }
 
-    /// A record without its line feed, what is not UTF-8 in it replaced.
-    fn line(&self, number: usize) -> Cow<'a, [u8]> {
-        let end = |number: usize| usize::try_from(self.ends[number]).unwrap_or(self.buffer.len());
-        let (start, end) = (number.checked_sub(1).map_or(0, end), end(number));
+    /// Where a line begins, or all of them end.
+    fn place(&self, number: usize) -> usize {
+        number.checked_sub(1).map_or(0, |last| usize::try_from(self.ends[last]).unwrap_or(self.buffer.len()))
+    }
+
+    /// The next record without its line feed, what is not UTF-8 in it replaced, and its padding. Records are asked for in
+    /// order.
+    fn line(&mut self, number: usize) -> Cow<'a, [u8]> {
+        let (start, end) = (self.place(number), self.place(number + 1));
+        if number >= self.checked {
+            let inside = |&&end: &&u64| usize::try_from(end).is_ok_and(|end| end <= start + CHECKED_TOGETHER);
+            self.checked = number + self.ends[number..].iter().take_while(inside).count().max(1);
+            self.is_utf8 = simdutf8::basic::from_utf8(&self.buffer[start..self.place(self.checked)]).is_ok();
+        }
         let line = &self.buffer[start..end];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let is_whole = |at: usize| self.buffer.get(at).is_none_or(|byte| byte & 0xc0 != 0x80);
-        if (self.is_utf8 && is_whole(start) && is_whole(end)) || simdutf8::basic::from_utf8(line).is_ok() {
-            Cow::Borrowed(line)
+        let is_utf8 = (self.is_utf8 && is_whole(start) && is_whole(end)) || simdutf8::basic::from_utf8(line).is_ok();
+        // A line feed ends it: what follows in the buffer will do for its padding.
+        if is_utf8
+            && line.len() < end - start
+            && let Some(text) = self.buffer.get(start..start + line.len() + PADDING)
+        {
+            Cow::Borrowed(text)
+        } else if is_utf8 {
+            Cow::Owned(padded(line))
         } else {
-            Cow::Owned(String::from_utf8_lossy(line).into_owned().into_bytes())
+            Cow::Owned(padded(String::from_utf8_lossy(line).as_bytes()))
         }
     }
 }
 
 impl Reader<'_> {
-    /// Reads a line, whatever it holds, into the columns at `row`.
-    fn line(&mut self, line: &[u8], rows: &mut Struct, row: usize) -> Scan<Outcome> {
+    /// Reads a line, which has its padding in `text`, whatever it holds, into the columns at `row`.
+    fn line(&mut self, text: &[u8], rows: &mut Struct, row: usize) -> Scan<Outcome> {
+        let line = &text[..text.len() - PADDING];
         self.begin();
-        match self.record(line, rows, row) {
+        match self.record(text, rows, row) {
             Ok(()) => return Ok(self.filtered(line)),
             Err(Stop::Filtered) => return Ok(Outcome::Filtered),
             Err(Stop::Syntax) => {}
@@ -224,9 +248,7 @@ fn fill_positions(plan: &Plan, records: &Records<'_>, kept: &[usize], rows: &mut
     let Column::Struct(record) = &mut rows.members[plan.places.record] else { return Ok(()) };
     for (place, text) in [(plan.places.spool_id, records.spool_id), (plan.places.lane, records.lane)] {
         if let Column::Text(column) = &mut record.members[place] {
-            for row in 0..kept.len() {
-                column.set(row, text.as_bytes())?;
-            }
+            column.fill(kept.len(), text.as_bytes())?;
         }
     }
     if let Column::Long(seq) = &mut record.members[plan.places.seq] {
@@ -243,7 +265,7 @@ fn fill_positions(plan: &Plan, records: &Records<'_>, kept: &[usize], rows: &mut
 }
 
 fn finish(plan: &Plan, rows: Struct, count: usize) -> Result<RecordBatch, ArrowError> {
-    let columns = rows.finish_members(&plan.rows, count)?;
+    let columns = rows.finish_members(&plan.rows, count, &mut Zeros::default())?;
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     RecordBatch::try_new_with_options(Arc::clone(&plan.columns), columns, &options)
 }

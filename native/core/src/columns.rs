@@ -9,79 +9,48 @@ use arrow_array::{
     ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, ListArray, MapArray, StringArray, StructArray,
     TimestampMicrosecondArray,
 };
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 
+use crate::bits::{Bits, Valid, WORD, Zeros};
+use crate::blocks::foresee;
 use crate::error::{Scan, Stop};
-use crate::shape::{Kind, Shape, StructShape};
+use crate::scan::grow;
+use crate::shape::{Kind, Shape, StructShape, Wire};
 use crate::steps;
-
-const WORD: usize = u64::BITS as usize;
-
-/// A bit a row.
-#[derive(Default)]
-pub(crate) struct Bits {
-    words: Vec<u64>,
-}
-
-impl Bits {
-    #[inline(always)]
-    pub(crate) fn set(&mut self, row: usize) {
-        let word = row / WORD;
-        if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
-        }
-        self.words[word] |= 1 << (row % WORD);
-    }
-
-    pub(crate) fn get(&self, row: usize) -> bool {
-        self.words.get(row / WORD).is_some_and(|word| word >> (row % WORD) & 1 == 1)
-    }
-
-    fn truncate(&mut self, rows: usize) {
-        self.words.truncate(rows.div_ceil(WORD));
-        if !rows.is_multiple_of(WORD)
-            && let Some(last) = self.words.get_mut(rows / WORD)
-        {
-            *last &= (1 << (rows % WORD)) - 1;
-        }
-    }
-
-    fn finish(mut self, rows: usize) -> BooleanBuffer {
-        self.words.resize(rows.div_ceil(WORD), 0);
-        #[cfg(target_endian = "big")]
-        self.words.iter_mut().for_each(|word| *word = word.swap_bytes());
-        BooleanBuffer::new(Buffer::from_vec(self.words), 0, rows)
-    }
-
-    /// Which rows are not null; `None`: all of them.
-    fn finish_nulls(self, rows: usize) -> Option<NullBuffer> {
-        let nulls = NullBuffer::new(self.finish(rows));
-        (nulls.null_count() > 0).then_some(nulls)
-    }
-}
 
 /// Values of one size. Without `keep` nothing is kept: the values are only checked.
 pub(crate) struct Fixed<T> {
     keep: bool,
     values: Vec<T>,
-    valid: Bits,
+    valid: Valid,
 }
 
 impl<T: Copy + Default> Fixed<T> {
     fn new(keep: bool) -> Self {
-        Self { keep, values: Vec::new(), valid: Bits::default() }
+        Self { keep, values: Vec::new(), valid: Valid::default() }
     }
 
     #[inline(always)]
     pub(crate) fn set(&mut self, row: usize, value: T) {
         if self.keep {
             if self.values.len() != row {
-                self.values.resize(row, T::default());
+                self.leave_out(row);
+            }
+            foresee(&self.values, row);
+            if self.values.len() == self.values.capacity() {
+                make_room(&mut self.values);
             }
             self.values.push(value);
             self.valid.set(row);
         }
+    }
+
+    /// The rows up to before this one are null.
+    #[inline(never)]
+    fn leave_out(&mut self, row: usize) {
+        self.valid.leave_out(self.values.len());
+        self.values.resize(row, T::default());
     }
 
     fn truncate(&mut self, rows: usize) {
@@ -89,11 +58,16 @@ impl<T: Copy + Default> Fixed<T> {
         self.valid.truncate(rows);
     }
 
-    fn finish(mut self, rows: usize) -> (ScalarBuffer<T>, Option<NullBuffer>)
+    fn finish(mut self, rows: usize, zeros: &mut Zeros) -> (ScalarBuffer<T>, Option<NullBuffer>)
     where
-        T: arrow_buffer::ArrowNativeType,
+        T: ArrowNativeType,
     {
-        self.values.resize(rows, T::default());
+        if self.values.is_empty() {
+            return (zeros.values(rows), zeros.nulls(rows));
+        }
+        if self.values.len() != rows {
+            self.leave_out(rows);
+        }
         (self.values.into(), self.valid.finish_nulls(rows))
     }
 }
@@ -122,81 +96,120 @@ impl Flags {
 pub(crate) struct Text {
     /// Ends of the rows so far, behind a 0.
     offsets: Vec<i32>,
-    /// The texts; what stands behind `used` is scratch space.
+    /// The texts; what stands behind the last end is scratch space.
     pub(crate) data: Vec<u8>,
-    used: usize,
-    valid: Bits,
+    valid: Valid,
 }
 
 impl Text {
-    /// Makes all rows before `row` be there.
+    /// Makes all rows before `row` be there; where its text begins.
     #[inline(always)]
-    fn begin(&mut self, row: usize) -> Scan<i32> {
-        let end = i32::try_from(self.used).map_err(|_| Stop::TooLarge)?;
+    pub(crate) fn begin(&mut self, row: usize) -> usize {
         if self.offsets.len() != row + 1 {
-            self.offsets.resize(row + 1, end);
+            self.leave_out(row);
         }
-        Ok(end)
+        place(self.offsets[row])
     }
 
+    /// The rows up to before this one are null.
+    #[inline(never)]
+    fn leave_out(&mut self, row: usize) {
+        if self.offsets.is_empty() {
+            self.offsets.push(0);
+        }
+        if self.offsets.len() != row + 1 {
+            self.valid.leave_out(self.offsets.len() - 1);
+            self.offsets.resize(row + 1, self.offsets.last().copied().unwrap_or_default());
+        }
+    }
+
+    /// The text of the row that was begun is what was written to the data from its beginning to here.
     #[inline(always)]
-    fn end(&mut self, row: usize, used: usize) -> Scan<()> {
+    pub(crate) fn end(&mut self, row: usize, used: usize) -> Scan<()> {
+        foresee(&self.data, used);
+        foresee(&self.offsets, row);
+        if self.offsets.len() == self.offsets.capacity() {
+            make_room(&mut self.offsets);
+        }
         self.offsets.push(i32::try_from(used).map_err(|_| Stop::TooLarge)?);
-        self.used = used;
         self.valid.set(row);
         Ok(())
     }
 
-    /// Sets what a function writes behind the used part of the data; it gives the new end of that.
-    #[inline(always)]
-    pub(crate) fn set_with(&mut self, row: usize, write: impl FnOnce(&mut Vec<u8>, usize) -> Scan<usize>) -> Scan<()> {
-        self.begin(row)?;
-        let used = write(&mut self.data, self.used)?;
-        self.end(row, used)
-    }
-
     #[inline]
     pub(crate) fn set(&mut self, row: usize, text: &[u8]) -> Scan<()> {
-        self.set_with(row, |data, used| {
-            steps::add(text.len());
-            let end = used + text.len();
-            if data.len() < end {
-                data.resize(end + end / 2, 0);
-            }
-            data[used..end].copy_from_slice(text);
-            Ok(end)
-        })
+        steps::add(text.len());
+        let used = self.begin(row);
+        let end = used + text.len();
+        if self.data.len() < end {
+            grow(&mut self.data, used, text.len());
+        }
+        self.data[used..end].copy_from_slice(text);
+        self.end(row, end)
+    }
+
+    /// Sets the first `rows` rows, none of which was set, to one text.
+    pub(crate) fn fill(&mut self, rows: usize, text: &[u8]) -> Scan<()> {
+        steps::add(rows * text.len());
+        i32::try_from(rows * text.len()).map_err(|_| Stop::TooLarge)?;
+        let step = i32::try_from(text.len()).map_err(|_| Stop::TooLarge)?;
+        self.data = text.repeat(rows);
+        self.offsets = std::iter::successors(Some(0), |end| Some(end + step)).take(rows + 1).collect();
+        self.valid = Valid::default();
+        Ok(())
     }
 
     /// Where the text of the row that was set last stands in the data, if it is `row`.
     pub(crate) fn last(&self, row: usize) -> Option<std::ops::Range<usize>> {
-        let (end, before) = self.offsets.split_last()?;
-        (before.len() == row + 1 && self.valid.get(row)).then(|| {
-            let start = before.last().copied().unwrap_or_default();
-            usize::try_from(start).unwrap_or_default()..usize::try_from(*end).unwrap_or_default()
-        })
+        (self.offsets.len() == row + 2 && self.valid.get(row)).then(|| self.range(row))
     }
 
     /// The text of a row that was set.
     pub(crate) fn get(&self, row: usize) -> &[u8] {
-        let end = |i: usize| self.offsets.get(i).and_then(|&end| usize::try_from(end).ok()).unwrap_or_default();
-        &self.data[end(row)..end(row + 1)]
+        &self.data[self.range(row)]
+    }
+
+    fn range(&self, row: usize) -> std::ops::Range<usize> {
+        place(self.offsets[row])..place(self.offsets[row + 1])
     }
 
     fn truncate(&mut self, rows: usize) {
-        if self.offsets.len() > rows + 1 {
-            self.offsets.truncate(rows + 1);
-            self.used = self.offsets.last().and_then(|&end| usize::try_from(end).ok()).unwrap_or_default();
-        }
+        self.offsets.truncate(rows + 1);
         self.valid.truncate(rows);
     }
 
-    fn finish(mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
-        self.begin(rows).map_err(|_| too_large())?;
-        self.data.truncate(self.used);
+    fn finish(mut self, rows: usize, zeros: &mut Zeros) -> Result<ArrayRef, ArrowError> {
+        if self.offsets.len() < 2 {
+            return Ok(Arc::new(StringArray::try_new(zeros.offsets(rows), zeros.bytes(0), zeros.nulls(rows))?));
+        }
+        let used = self.begin(rows);
+        self.data.truncate(used);
         let offsets = OffsetBuffer::new(self.offsets.into());
-        Ok(Arc::new(StringArray::try_new(offsets, self.data.into(), self.valid.finish_nulls(rows))?))
+        let (data, nulls) = (self.data.into(), self.valid.finish_nulls(rows));
+        if cfg!(debug_assertions) {
+            return Ok(Arc::new(StringArray::try_new(offsets, data, nulls)?));
+        }
+        // SAFETY: the offsets rise and end at `used`, and there is a bit for each row. All texts are pieces of lines,
+        // which are UTF-8, cut at ASCII characters, characters that escapes mean, or names of this crate: checked again
+        // they would cost as much as half of what writing them does.
+        #[expect(unsafe_code, reason = "what is checked once is not checked twice")]
+        Ok(Arc::new(unsafe { StringArray::new_unchecked(offsets, data, nulls) }))
     }
+}
+
+/// Makes a buffer four times as large. Room that nothing is written to is no memory yet, and a batch makes a hundred
+/// buffers.
+#[cold]
+#[inline(never)]
+fn make_room<T>(values: &mut Vec<T>) {
+    const FEWEST: usize = 256;
+    values.reserve(FEWEST.max(3 * values.len()));
+}
+
+/// An offset, which is never negative, as a place.
+#[inline(always)]
+fn place(offset: i32) -> usize {
+    offset.cast_unsigned() as usize
 }
 
 /// Where the items of each row begin and end among those of all rows.
@@ -210,7 +223,7 @@ impl Runs {
     /// The first item that a new row gets.
     #[inline(always)]
     pub(crate) fn next(&self) -> usize {
-        self.offsets.last().and_then(|&end| usize::try_from(end).ok()).unwrap_or_default()
+        self.offsets.last().copied().map_or(0, place)
     }
 
     /// The row's items are those from `next` to before `end`.
@@ -223,7 +236,7 @@ impl Runs {
         Ok(())
     }
 
-    #[inline(always)]
+    #[inline]
     fn pad(&mut self, row: usize) {
         if self.offsets.len() != row + 1 {
             let last = self.offsets.last().copied().unwrap_or_default();
@@ -236,9 +249,14 @@ impl Runs {
         self.valid.truncate(rows);
     }
 
-    fn finish(mut self, rows: usize) -> (OffsetBuffer<i32>, Option<NullBuffer>) {
-        self.pad(rows);
-        (OffsetBuffer::new(self.offsets.into()), self.valid.finish_nulls(rows))
+    fn finish(mut self, rows: usize, zeros: &mut Zeros) -> (OffsetBuffer<i32>, Option<NullBuffer>) {
+        let offsets = if self.valid.is_empty() {
+            zeros.offsets(rows)
+        } else {
+            self.pad(rows);
+            OffsetBuffer::new(self.offsets.into())
+        };
+        (offsets, self.valid.finish_nulls(rows, zeros))
     }
 }
 
@@ -253,27 +271,65 @@ pub(crate) struct Map {
     pub(crate) value: Column,
 }
 
-/// What an object's walk keeps of a wire name and of a member.
+/// When a member with several wire names was filled.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Seen {
-    /// The object that it was seen in last.
+pub(crate) struct Filled {
+    /// The object that it was filled in last.
     pub(crate) object: u64,
-    /// Of a member with several wire names: the place among them of the one that counts so far.
+    /// The place among its names of the one that counts so far.
     pub(crate) rank: u16,
+}
+
+/// The wire names that were seen in the object at hand.
+#[derive(Default)]
+pub(crate) struct Seen {
+    first: u64,
+    more: Vec<u64>,
+}
+
+impl Seen {
+    fn new(names: usize) -> Self {
+        Self { first: 0, more: vec![0; names.saturating_sub(1) / WORD] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn forget(&mut self) {
+        self.first = 0;
+        if !self.more.is_empty() {
+            self.more.fill(0);
+        }
+    }
+
+    /// Whether a name is seen for the first time.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, name: usize) -> bool {
+        let word = match name.checked_sub(WORD) {
+            None => &mut self.first,
+            Some(name) => &mut self.more[name / WORD],
+        };
+        let bit = 1 << (name % WORD);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
 }
 
 pub(crate) struct Struct {
     pub(crate) members: Vec<Column>,
     pub(crate) valid: Bits,
-    /// By wire name: when it was seen.
-    pub(crate) wires: Vec<Seen>,
+    /// Number of the object at hand, and the names seen in it.
+    pub(crate) object: u64,
+    pub(crate) seen: Seen,
     /// By member: when it was filled.
-    pub(crate) filled: Vec<Seen>,
-    /// By wire name, behind that of the beginning: the wire name that came next the last time.
-    pub(crate) next: Vec<u16>,
+    pub(crate) filled: Vec<Filled>,
+    /// The wire names that mean something, with what is learned of their order.
+    pub(crate) wires: Vec<Wire>,
+    /// The wire name that came first the last time.
+    pub(crate) first: u16,
 }
 
-/// The columns of one place of the rows.
+/// The columns of one place of the rows. As large as a line of the cache, and on it: a record touches many of them.
+#[repr(align(64))]
 pub(crate) enum Column {
     /// Nothing is made here, and any value will do.
     Skip,
@@ -336,44 +392,44 @@ impl Column {
     }
 
     /// The array of the first `rows` rows, of the type that the shape gives.
-    pub(crate) fn finish(self, shape: &Shape, rows: usize) -> Result<ArrayRef, ArrowError> {
+    pub(crate) fn finish(self, shape: &Shape, rows: usize, zeros: &mut Zeros) -> Result<ArrayRef, ArrowError> {
         let arrow = shape.arrow.as_ref().ok_or_else(|| defect("a column that is not kept is finished"))?;
         Ok(match (self, &shape.kind, arrow) {
-            (Self::Text(text), _, _) => text.finish(rows)?,
+            (Self::Text(text), _, _) => text.finish(rows, zeros)?,
             (Self::Long(fixed), _, _) => {
-                let (values, nulls) = fixed.finish(rows);
+                let (values, nulls) = fixed.finish(rows, zeros);
                 Arc::new(Int64Array::try_new(values, nulls)?)
             }
             (Self::Int(fixed), _, _) => {
-                let (values, nulls) = fixed.finish(rows);
+                let (values, nulls) = fixed.finish(rows, zeros);
                 Arc::new(Int32Array::try_new(values, nulls)?)
             }
             (Self::Double(fixed), _, _) => {
-                let (values, nulls) = fixed.finish(rows);
+                let (values, nulls) = fixed.finish(rows, zeros);
                 Arc::new(Float64Array::try_new(values, nulls)?)
             }
             (Self::Boolean(flags), _, _) => {
-                Arc::new(BooleanArray::new(flags.values.finish(rows), flags.valid.finish_nulls(rows)))
+                Arc::new(BooleanArray::new(flags.values.finish(rows), flags.valid.finish_nulls(rows, zeros)))
             }
             (Self::Seconds(fixed) | Self::Micros(fixed), _, DataType::Timestamp(_, zone)) => {
-                let (values, nulls) = fixed.finish(rows);
+                let (values, nulls) = fixed.finish(rows, zeros);
                 Arc::new(TimestampMicrosecondArray::try_new(values, nulls)?.with_timezone_opt(zone.clone()))
             }
             (Self::List(list), Kind::List(shape), DataType::List(field)) => {
                 let items = list.runs.next();
-                let (offsets, nulls) = list.runs.finish(rows);
-                let values = list.item.finish(&shape.item, items)?;
+                let (offsets, nulls) = list.runs.finish(rows, zeros);
+                let values = list.item.finish(&shape.item, items, zeros)?;
                 Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, nulls)?)
             }
             (Self::Map(map), Kind::Map(shape), DataType::Map(field, sorted)) => {
                 let items = map.runs.next();
-                let (offsets, nulls) = map.runs.finish(rows);
-                let columns = vec![map.keys.finish(items)?, map.value.finish(&shape.value, items)?];
+                let (offsets, nulls) = map.runs.finish(rows, zeros);
+                let columns = vec![map.keys.finish(items, zeros)?, map.value.finish(&shape.value, items, zeros)?];
                 let entries = StructArray::try_new(struct_fields(field)?, columns, None)?;
                 Arc::new(MapArray::try_new(Arc::clone(field), offsets, entries, nulls, *sorted)?)
             }
             (Self::Struct(inner), Kind::Struct(shape), DataType::Struct(fields)) => {
-                Arc::new(inner.finish(shape, fields.clone(), rows)?)
+                Arc::new(inner.finish(shape, fields.clone(), rows, zeros)?)
             }
             _ => return Err(defect("a column is of another kind than its shape")),
         })
@@ -385,9 +441,11 @@ impl Struct {
         Self {
             members: shape.members.iter().map(|member| Column::new(&member.shape)).collect(),
             valid: Bits::default(),
-            wires: vec![Seen::default(); shape.wires.len()],
-            filled: vec![Seen::default(); shape.members.len()],
-            next: vec![u16::MAX; shape.wires.len() + 1],
+            object: 0,
+            seen: Seen::new(shape.wires.len()),
+            filled: vec![Filled::default(); shape.members.len()],
+            wires: shape.wires.clone(),
+            first: 0,
         }
     }
 
@@ -399,22 +457,33 @@ impl Struct {
     }
 
     /// The arrays of the members that are kept, in the order in which they are wanted.
-    pub(crate) fn finish_members(self, shape: &StructShape, rows: usize) -> Result<Vec<ArrayRef>, ArrowError> {
+    pub(crate) fn finish_members(
+        self,
+        shape: &StructShape,
+        rows: usize,
+        zeros: &mut Zeros,
+    ) -> Result<Vec<ArrayRef>, ArrowError> {
         let mut members: Vec<Option<Column>> = self.members.into_iter().map(Some).collect();
         shape
             .output
             .iter()
             .map(|&number| {
                 let column = members[number].take().ok_or_else(|| defect("a member is wanted twice"))?;
-                column.finish(&shape.members[number].shape, rows)
+                column.finish(&shape.members[number].shape, rows, zeros)
             })
             .collect()
     }
 
-    fn finish(mut self, shape: &StructShape, fields: Fields, rows: usize) -> Result<StructArray, ArrowError> {
+    fn finish(
+        mut self,
+        shape: &StructShape,
+        fields: Fields,
+        rows: usize,
+        zeros: &mut Zeros,
+    ) -> Result<StructArray, ArrowError> {
         let valid = std::mem::take(&mut self.valid);
-        let nulls = if shape.is_always_there { None } else { valid.finish_nulls(rows) };
-        StructArray::try_new(fields, self.finish_members(shape, rows)?, nulls)
+        let nulls = if shape.is_always_there { None } else { valid.finish_nulls(rows, zeros) };
+        StructArray::try_new(fields, self.finish_members(shape, rows, zeros)?, nulls)
     }
 }
 
@@ -429,6 +498,12 @@ fn defect(what: &str) -> ArrowError {
     ArrowError::InvalidArgumentError(what.to_owned())
 }
 
-fn too_large() -> ArrowError {
-    ArrowError::OffsetOverflowError(i32::MAX as usize)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_fills_a_line_of_the_cache() {
+        assert_eq!((size_of::<Column>(), size_of::<Wire>()), (64, 64));
+    }
 }

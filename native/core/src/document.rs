@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::rescue::escape_control;
-use crate::scan::{Cursor, MAX_DEPTH, skip_space};
+use crate::scan::{Cursor, MAX_DEPTH, padded, skip_space};
 use crate::steps;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,14 +187,9 @@ fn said_by(token: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', inside).is_none() {
         return Cow::Borrowed(inside);
     }
-    let escaped;
-    let mut cursor = Cursor::new(token, 1);
-    if inside.iter().any(|&byte| byte < b' ') {
-        escaped = escaped_controls(token);
-        cursor = Cursor::new(&escaped, 1);
-    }
+    let text = if inside.iter().any(|&byte| byte < b' ') { padded(&escaped_controls(token)) } else { padded(token) };
     let mut out = Vec::new();
-    let used = cursor.decode(&mut out, 0).unwrap_or_default();
+    let used = Cursor::new(&text, 1).decode(&mut out, 0).unwrap_or_default();
     out.truncate(used);
     Cow::Owned(out)
 }

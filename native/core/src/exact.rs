@@ -108,7 +108,7 @@ impl Reader<'_> {
         if value.kind() != Kind::Null
             && let Some(tap) = shape.wire(name).and_then(|number| shape.wires[number].tap)
         {
-            self.taps.set(tap, Some(Span { start: value.start(), end: value.end() }));
+            self.taps.set(tap, Span { start: value.start(), end: value.end() });
         }
     }
 
@@ -202,9 +202,9 @@ impl Reader<'_> {
                 continue;
             }
             self.tap(shape, name, value);
-            match shape.wire(name).map(|number| &shape.wires[number]).filter(|wire| wire.is_known) {
+            match shape.wire(name).map(|number| &shape.names[number]).filter(|wire| wire.is_known) {
                 Some(wire) => {
-                    found.extend(wire.targets.iter().map(|&(column, rank)| (column, rank, &*wire.name, value)));
+                    found.extend(wire.targets.iter().map(|&(column, rank)| (column, rank, &*wire.text, value)));
                 }
                 None if shape.keeps_unknown => {
                     self.rescue.unknown(&shape.unknown_path(path, name), value.start(), &value.raw());

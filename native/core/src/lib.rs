@@ -7,12 +7,15 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod bits;
+mod blocks;
 mod columns;
 mod content;
 mod document;
 mod error;
 mod exact;
 mod glance;
+mod number;
 mod numbers;
 mod plan;
 mod reader;

@@ -7,7 +7,7 @@ use crate::error::{Scan, Stop};
 use crate::numbers;
 use crate::plan::Plan;
 use crate::rescue::Rescue;
-use crate::scan::{Cursor, skip_space};
+use crate::scan::{Cursor, PADDING, skip_space};
 use crate::taps::{Span, Tap, Taps};
 
 const FIRST_ERROR_STATUS: i64 = 400;
@@ -19,11 +19,13 @@ pub(crate) struct Reader<'p> {
     pub(crate) rescue: Rescue,
     pub(crate) taps: Taps,
     pub(crate) answer: Answer,
-    /// Number of the object that is being read, to know names seen in it from those seen before.
+    /// Number of the object that was begun last, to know members filled in one from those filled before.
     pub(crate) object: u64,
     /// The names without a column, of the objects that are open.
     pub(crate) unknown: Vec<Span>,
     pub(crate) scratch: Vec<u8>,
+    /// How many containers are open in the text at hand.
+    pub(crate) depth: u32,
     /// Whether the record is read in the exact way, which sees a choice's finish reason before its message.
     pub(crate) is_exact: bool,
 }
@@ -93,6 +95,7 @@ impl<'p> Reader<'p> {
             object: 0,
             unknown: Vec::new(),
             scratch: Vec::new(),
+            depth: 0,
             is_exact: false,
         }
     }
@@ -103,17 +106,19 @@ impl<'p> Reader<'p> {
         self.taps.forget_record();
         self.answer = Answer::default();
         self.unknown.clear();
+        self.depth = 0;
         self.is_exact = false;
     }
 
-    /// Reads a line into the columns at `row`.
-    pub(crate) fn record(&mut self, line: &[u8], rows: &mut Struct, row: usize) -> Scan<()> {
+    /// Reads a line, which has its padding in `text`, into the columns at `row`.
+    pub(crate) fn record(&mut self, text: &[u8], rows: &mut Struct, row: usize) -> Scan<()> {
         let plan = self.plan;
-        let mut cursor = Cursor::new(line, 0);
+        let line = &text[..text.len() - PADDING];
+        let mut cursor = Cursor::new(text, 0);
         if cursor.peek()? != b'{' {
             return Err(Stop::Syntax);
         }
-        self.object(&mut cursor, &plan.rows, rows, row, None)?;
+        cursor.at = self.object(text, cursor.at, &plan.rows, rows, row, None)?;
         cursor.expect_end()?;
         if plan.needs.verdict && self.answer.verdict == Verdict::Open {
             self.judge(line, rows, row)?;
@@ -132,18 +137,20 @@ impl<'p> Reader<'p> {
     pub(crate) fn finish(&mut self, rows: &mut Struct, row: usize) -> Scan<()> {
         match &mut rows.members[self.plan.places.rescued] {
             Column::Text(rescued) if !self.rescue.is_empty() => {
-                rescued.set_with(row, |out, used| self.rescue.write(out, used))
+                let used = rescued.begin(row);
+                let used = self.rescue.write(&mut rescued.data, used)?;
+                rescued.end(row, used)
             }
             _ => Ok(()),
         }
     }
 
     fn judge(&mut self, line: &[u8], rows: &mut Struct, row: usize) -> Scan<()> {
-        let is_alone = match self.taps.get(Tap::Record) {
+        let is_last = match self.taps.get(Tap::Record) {
             Some(record) => line.get(skip_space(line, record.end)) != Some(&b','),
             None => false,
         };
-        if is_alone {
+        if is_last && self.answer.choices == 0 {
             // Others may stand in front of it.
             return Err(Stop::Exact);
         }
@@ -178,8 +185,14 @@ impl<'p> Reader<'p> {
         Some(is_finished)
     }
 
-    /// What follows from the record object, which stands in front.
+    /// What follows from the record object, which mostly stands in front.
+    ///
+    /// Where it does not, nothing that was read before it can have depended on its verdict (what would have is left to
+    /// the exact way), but whether the request asked for JSON was taken for no.
     pub(crate) fn end_record_object(&mut self, line: &[u8]) -> Scan<()> {
+        if self.answer.choices > 0 && self.plan.needs.asked_for_json {
+            return Err(Stop::Exact);
+        }
         self.answer.verdict = Verdict::written(self.written_verdict(line));
         let record = self.taps.get(Tap::Record);
         if self.plan.needs.schema

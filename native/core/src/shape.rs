@@ -2,12 +2,14 @@
 //! members go on the wire, and what has to be remembered on the way.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
+use crate::blocks::{self, BLOCK, Block, block_at};
 use crate::error::PlanError;
 use crate::rescue::Path;
-use crate::scan::Cursor;
+use crate::scan::{Cursor, padded};
 use crate::taps::Tap;
 
 /// Key of a field's metadata: a JSON array of the names on the wire, the first non-null one wins. Absent: the field's
@@ -62,7 +64,8 @@ pub(crate) struct StructShape {
     pub(crate) output: Vec<usize>,
     /// The names of the wire that mean something.
     pub(crate) wires: Vec<Wire>,
-    by_name: HashMap<Box<[u8]>, u16>,
+    pub(crate) names: Vec<Name>,
+    by_name: HashMap<Box<[u8]>, u16, NameHash>,
     /// The columns that the reader makes.
     made: Vec<Box<str>>,
     pub(crate) role: StructRole,
@@ -87,59 +90,108 @@ pub(crate) struct Member {
     pub(crate) is_ranked: bool,
 }
 
-/// A name that a member may have on the wire.
+/// A name that a member may have on the wire, with what has to be at hand where it is read. As large as a line of the
+/// cache, and on it.
+#[derive(Clone)]
+#[repr(align(64))]
 pub(crate) struct Wire {
-    pub(crate) name: Box<[u8]>,
-    /// The columns it goes to, with its place among their names.
-    pub(crate) targets: Vec<(u16, u16)>,
+    /// The first bytes of the name in its quotes, zeros where escapes must stand in it, and which of them count.
+    head: Block,
+    mask: u32,
+    /// How long the name is with its quotes.
+    length: u32,
+    /// The wire name that came next the last time.
+    pub(crate) next: u16,
+    /// The one column it goes to, if it is the only name of that; else `NONE`.
+    pub(crate) only: u16,
     /// What remembers where its value stands.
     pub(crate) tap: Option<Tap>,
-    /// Whether it has a column (that is declared, wanted or not).
-    pub(crate) is_known: bool,
-    /// The name with its closing quote; empty where escapes must stand in it.
-    literal: Box<[u8]>,
-    /// The first bytes of that, and which of them count.
-    head: u128,
-    mask: u128,
 }
 
-const HEAD: usize = size_of::<u128>();
+/// The same name with the rest that belongs to it.
+pub(crate) struct Name {
+    pub(crate) text: Box<[u8]>,
+    /// The columns it goes to, with its place among their names.
+    pub(crate) targets: Vec<(u16, u16)>,
+    /// Whether it has a column (that is declared, wanted or not).
+    pub(crate) is_known: bool,
+}
+
+/// Stands for no column and for no name.
+const NONE: u16 = u16::MAX;
 
 impl Wire {
-    fn new(name: &str) -> Self {
+    fn new(name: &str, number: u16) -> Result<Self, PlanError> {
         let name = name.as_bytes();
         let is_plain = name.iter().all(|&byte| byte >= b' ' && byte != b'"' && byte != b'\\');
-        let literal: Box<[u8]> = if is_plain { [name, b"\""].concat().into() } else { Box::default() };
-        let mut head = [0; HEAD];
-        let mut mask = [0; HEAD];
-        for (i, &byte) in literal.iter().take(HEAD).enumerate() {
-            head[i] = byte;
-            mask[i] = u8::MAX;
+        let literal = [b"\"", name, b"\""].concat();
+        let mut head = [0; BLOCK];
+        let count = literal.len().min(BLOCK);
+        if is_plain {
+            head[..count].copy_from_slice(&literal[..count]);
         }
-        Self {
-            name: name.into(),
-            targets: Vec::new(),
-            tap: None,
-            is_known: false,
-            literal,
-            head: u128::from_le_bytes(head),
-            mask: u128::from_le_bytes(mask),
-        }
+        // What is compared begins with a quote, and never with a zero.
+        let mask = u32::MAX >> (BLOCK - count);
+        let length = u32::try_from(literal.len()).map_err(|_| PlanError("a field has too long a name".into()))?;
+        Ok(Self { head, mask, length, next: number + 1, only: NONE, tap: None })
     }
 
-    /// If the name and its closing quote stand at a place just so: how long they are.
+    /// If the name in its quotes stands at a place just so: how long that is.
     #[inline(always)]
     pub(crate) fn stands_at(&self, text: &[u8], at: usize) -> Option<usize> {
-        let rest = text.get(at..)?;
-        let length = self.literal.len();
-        let found = match rest.first_chunk() {
-            Some(bytes) => {
-                u128::from_le_bytes(*bytes) & self.mask == self.head
-                    && (length <= HEAD || rest[HEAD..].starts_with(&self.literal[HEAD..]))
+        let length = self.length as usize;
+        match block_at(text, at) {
+            Some(block) if length <= BLOCK => {
+                (blocks::agree(block, &self.head) & self.mask == self.mask).then_some(length)
             }
-            None => rest.starts_with(&self.literal),
-        };
-        (found && length > 0).then_some(length)
+            _ => None,
+        }
+    }
+}
+
+/// Hashes names: quickly, and with a secret, so that names can't be made that all hash to the same.
+#[derive(Clone)]
+struct NameHash {
+    state: u64,
+}
+
+impl NameHash {
+    fn mix(&mut self, word: u64) {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(self.state ^ word) * u128::from(ODD ^ self.state.rotate_left(32));
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are meant")]
+        let (low, high) = (product as u64, (product >> 64) as u64);
+        self.state = low ^ high;
+    }
+}
+
+impl Hasher for NameHash {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.mix(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
+    }
+
+    fn finish(&self) -> u64 {
+        self.state
+    }
+}
+
+impl BuildHasher for NameHash {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Default for NameHash {
+    fn default() -> Self {
+        Self { state: RandomState::new().hash_one(0) }
     }
 }
 
@@ -364,7 +416,8 @@ impl Compiler {
             members: Vec::with_capacity(fields.len()),
             output: Vec::new(),
             wires: Vec::new(),
-            by_name: HashMap::new(),
+            names: Vec::new(),
+            by_name: HashMap::default(),
             made: Vec::new(),
             role: place.struct_role(self.needs),
             keeps_unknown: judged && self.keeps_unknown,
@@ -395,15 +448,22 @@ impl Compiler {
             };
             for (rank, name) in names.iter().enumerate() {
                 let wire = made.wire_of(name)?;
-                wire.is_known = true;
-                wire.targets.push((small(target)?, small(rank)?));
-                wire.tap = wire.tap.or_else(|| self.needs.tap(place, name));
+                made.names[wire].is_known = true;
+                made.names[wire].targets.push((small(target)?, small(rank)?));
+                made.wires[wire].tap = made.wires[wire].tap.or_else(|| self.needs.tap(place, name));
             }
         }
         made.members.append(&mut checks);
+        for (wire, name) in made.wires.iter_mut().zip(&made.names) {
+            if let [(member, _)] = name.targets[..]
+                && !made.members[usize::from(member)].is_ranked
+            {
+                wire.only = member;
+            }
+        }
         if place == Place::Rows {
-            let tap = self.needs.tap(place, "status");
-            made.wire_of("status")?.tap = tap;
+            let wire = made.wire_of("status")?;
+            made.wires[wire].tap = self.needs.tap(place, "status");
         }
         for field in wanted.into_iter().flatten() {
             let number = fields
@@ -416,20 +476,20 @@ impl Compiler {
 }
 
 impl StructShape {
-    /// The wire name's entry, made if it is new.
-    fn wire_of(&mut self, name: &str) -> Result<&mut Wire, PlanError> {
+    /// The wire name's number, made if it is new.
+    fn wire_of(&mut self, name: &str) -> Result<usize, PlanError> {
         let next = small(self.wires.len())?;
         let number = *self.by_name.entry(name.as_bytes().into()).or_insert(next);
         if number == next {
-            self.wires.push(Wire::new(name));
+            self.wires.push(Wire::new(name, number)?);
+            self.names.push(Name { text: name.as_bytes().into(), targets: Vec::new(), is_known: false });
         }
-        Ok(&mut self.wires[usize::from(number)])
+        Ok(usize::from(number))
     }
 }
 
 fn small(number: usize) -> Result<u16, PlanError> {
-    // The largest one stands for none.
-    u16::try_from(number).ok().filter(|&n| n < u16::MAX).ok_or_else(|| PlanError("a struct has too many fields".into()))
+    u16::try_from(number).ok().filter(|&n| n < NONE).ok_or_else(|| PlanError("a struct has too many fields".into()))
 }
 
 fn is_container(kind: &DataType) -> bool {
@@ -453,7 +513,8 @@ fn wire_names(field: &Field) -> Result<Vec<String>, PlanError> {
 
 /// A JSON array of strings.
 fn strings(text: &[u8]) -> Option<Vec<String>> {
-    let mut cursor = Cursor::new(text, 0);
+    let text = padded(text);
+    let mut cursor = Cursor::new(&text, 0);
     let mut found = Vec::new();
     cursor.expect(b'[').ok()?;
     if cursor.peek().ok()? == b']' {

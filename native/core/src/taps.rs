@@ -30,8 +30,9 @@ pub(crate) enum Tap {
 }
 
 const TAPS: usize = Tap::Arguments as usize + 1;
-const CHOICE: std::ops::Range<usize> = Tap::FinishReason as usize..TAPS;
-const FUNCTION: std::ops::Range<usize> = Tap::FunctionName as usize..TAPS;
+/// The taps of what stands outside of choices, and of what stands outside of functions.
+const OUTSIDE_OF_CHOICES: u32 = (1 << Tap::FinishReason as u32) - 1;
+const OUTSIDE_OF_FUNCTIONS: u32 = (1 << Tap::FunctionName as u32) - 1;
 
 /// Where a value stands in its text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,29 +50,32 @@ impl Span {
 /// The values of the record at hand that are not null.
 #[derive(Default)]
 pub(crate) struct Taps {
-    spans: [Option<Span>; TAPS],
+    spans: [Span; TAPS],
+    /// Bit `i` is set where the value of tap `i` is known.
+    known: u32,
 }
 
 impl Taps {
     #[inline]
     pub(crate) fn get(&self, tap: Tap) -> Option<Span> {
-        self.spans[tap as usize]
+        (self.known >> tap as u32 & 1 == 1).then(|| self.spans[tap as usize])
     }
 
     #[inline]
-    pub(crate) fn set(&mut self, tap: Tap, span: Option<Span>) {
+    pub(crate) fn set(&mut self, tap: Tap, span: Span) {
         self.spans[tap as usize] = span;
+        self.known |= 1 << tap as u32;
     }
 
     pub(crate) fn forget_record(&mut self) {
-        self.spans = [None; TAPS];
+        self.known = 0;
     }
 
     pub(crate) fn forget_choice(&mut self) {
-        self.spans[CHOICE].fill(None);
+        self.known &= OUTSIDE_OF_CHOICES;
     }
 
     pub(crate) fn forget_function(&mut self) {
-        self.spans[FUNCTION].fill(None);
+        self.known &= OUTSIDE_OF_FUNCTIONS;
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::{Places, Plan, TextValue};
 use crate::reader::{Answer, Reader, Verdict};
 use crate::request;
 use crate::rescue::Path;
-use crate::scan::{Cursor, skip_space};
+use crate::scan::{Cursor, PADDING, grow, skip_space};
 use crate::shape::{Shape, StructShape};
 use crate::taps::{Span, Tap};
 
@@ -125,7 +125,7 @@ impl Reader<'_> {
     fn content(
         &mut self,
         how: &TextValue,
-        said: &Said<'_>,
+        said: &Said,
         start: usize,
         is_cut_short: Option<bool>,
         column: &mut Column,
@@ -137,7 +137,7 @@ impl Reader<'_> {
         }
         let unknown = self.unknown.len();
         self.rescue.begin_content(start);
-        let status = match self.strict_content(how, text, column, place) {
+        let status = match self.strict_content(how, said.padded(), column, place) {
             Ok(()) if self.rescue.has_mismatched() => Ok(Status::Mismatch),
             Ok(()) => Ok(Status::Ok),
             Err(stop @ (Stop::TooLarge | Stop::Defect)) => Err(stop),
@@ -152,18 +152,24 @@ impl Reader<'_> {
         status
     }
 
-    /// The value of a text that is nothing but one.
+    /// The value of a text, which has its padding, that is nothing but one.
     fn strict_content(&mut self, how: &TextValue, text: &[u8], column: &mut Column, place: Place<'_>) -> Scan<()> {
+        let outside = std::mem::take(&mut self.depth);
+        let read = self.value_alone(how, text, column, place);
+        self.depth = outside;
+        read
+    }
+
+    fn value_alone(&mut self, how: &TextValue, text: &[u8], column: &mut Column, place: Place<'_>) -> Scan<()> {
         let mut cursor = Cursor::new(text, 0);
+        let is_null = cursor.peek()? == b'n';
+        let start = cursor.at;
         if how.is_typed {
-            let start = skip_space(text, 0);
-            self.value(&mut cursor, place.shape, column, place.row, place.path)?;
+            cursor.at = self.value(text, start, place.shape, column, place.row, place.path)?;
             self.rescue.bound_content(place.path, start, &text[start..cursor.at]);
             return cursor.expect_end();
         }
-        let is_null = cursor.peek()? == b'n';
-        let start = cursor.at;
-        cursor.skip()?;
+        cursor.skip(0)?;
         let end = cursor.at;
         cursor.expect_end()?;
         match column {
@@ -173,48 +179,48 @@ impl Reader<'_> {
     }
 
     /// What a STRING column has of the value at `span`, from where it costs least.
-    fn said<'t>(&mut self, line: &'t [u8], span: Span, column: Option<&mut Text>, row: usize) -> Said<'t> {
-        let token = span.of(line);
-        if token[0] != b'"' {
-            return Said::Line(token);
-        }
-        if memchr::memchr(b'\\', token).is_none() {
-            return Said::Line(&token[1..token.len() - 1]);
-        }
+    fn said(&mut self, line: &[u8], span: Span, column: Option<&mut Text>, row: usize) -> Said {
         if let Some(text) = column
             && let Some(range) = text.last(row)
         {
-            return Said::Column(std::mem::take(&mut text.data), range);
+            let mut data = std::mem::take(&mut text.data);
+            if data.len() < range.end + PADDING {
+                grow(&mut data, range.end, PADDING);
+            }
+            // What is behind it was written by and by; nothing goes on with a zero.
+            data[range.end] = 0;
+            return Said { data, range, is_of_column: true };
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let used = Cursor::new(line, span.start + 1).decode(&mut scratch, 0).unwrap_or_default();
-        Said::Scratch(scratch, used)
+        let mut data = std::mem::take(&mut self.scratch);
+        data.clear();
+        data.extend_from_slice(&text_of(span.of(line)));
+        let end = data.len();
+        data.resize(end + PADDING, 0);
+        Said { data, range: 0..end, is_of_column: false }
     }
 
-    fn put_back(&mut self, said: Said<'_>, column: Option<&mut Text>) {
-        match (said, column) {
-            (Said::Column(data, _), Some(text)) => text.data = data,
-            (Said::Scratch(data, _), _) => self.scratch = data,
-            _ => {}
+    fn put_back(&mut self, said: Said, column: Option<&mut Text>) {
+        match column {
+            Some(text) if said.is_of_column => text.data = said.data,
+            _ => self.scratch = said.data,
         }
     }
 }
 
-/// A text that is read, and where its memory goes back to.
-enum Said<'t> {
-    Line(&'t [u8]),
-    /// All the data of a column, and where in it the text stands.
-    Column(Vec<u8>, Range<usize>),
-    Scratch(Vec<u8>, usize),
+/// A text that is read, in all the data of a column or alone, with its padding behind it.
+struct Said {
+    data: Vec<u8>,
+    range: Range<usize>,
+    is_of_column: bool,
 }
 
-impl Said<'_> {
+impl Said {
     fn text(&self) -> &[u8] {
-        match self {
-            Said::Line(text) => text,
-            Said::Column(data, range) => &data[range.clone()],
-            Said::Scratch(data, used) => &data[..*used],
-        }
+        &self.data[self.range.clone()]
+    }
+
+    fn padded(&self) -> &[u8] {
+        &self.data[self.range.start..self.range.end + PADDING]
     }
 }
 

@@ -1,19 +1,20 @@
 //! One pass over a record: from the bytes of the line straight into the columns, contents included.
 //!
 //! The pass is strict and expects what servers send. Where a record is broken, or holds something whose order matters
-//! (duplicate names, a record object that does not stand in front), it stops, what it made is taken back, and `exact`
+//! (duplicate names above all), it stops, what it made is taken back, and `exact`
 //! reads the record.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::columns::{Column, List, Map, Seen, Struct};
+use crate::columns::{Column, Filled, List, Map, Struct};
 use crate::error::{Scan, Stop};
+use crate::number::Number;
 use crate::numbers::{self, FIRST_SECOND, LAST_SECOND, MICROS, MICROSECONDS};
 use crate::reader::Reader;
 use crate::rescue::Path;
-use crate::scan::{Cursor, Number};
-use crate::shape::{Kind, ListRole, ListShape, MapShape, Shape, StructRole, StructShape};
+use crate::scan::{Cursor, deeper};
+use crate::shape::{Kind, ListRole, ListShape, MapShape, Name, Shape, StructRole, StructShape};
 use crate::steps;
 use crate::taps::{Span, Tap};
 
@@ -21,94 +22,98 @@ use crate::taps::{Span, Tap};
 const FEW: usize = 8;
 
 impl Reader<'_> {
+    /// Reads the value at a place; where it ends.
     pub(crate) fn value(
         &mut self,
-        cursor: &mut Cursor<'_>,
+        text: &[u8],
+        at: usize,
         shape: &Shape,
         column: &mut Column,
         row: usize,
         path: &Path<'_>,
-    ) -> Scan<()> {
+    ) -> Scan<usize> {
+        let mut cursor = Cursor::new(text, at);
         let byte = cursor.peek()?;
+        if byte == b'n' {
+            cursor.literal(b"null")?;
+        } else if !scalar(&mut cursor, byte, column, row)? {
+            return self.any_value(text, cursor.at, byte, shape, column, row, path);
+        }
+        Ok(cursor.at)
+    }
+
+    /// The same for the value that is next and begins with `byte`, if it is not null.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "text and place are one value, in registers")]
+    fn any_value(
+        &mut self,
+        text: &[u8],
+        at: usize,
+        byte: u8,
+        shape: &Shape,
+        column: &mut Column,
+        row: usize,
+        path: &Path<'_>,
+    ) -> Scan<usize> {
+        let mut cursor = Cursor::new(text, at);
         let start = cursor.at;
         let fits = match (column, byte) {
-            (_, b'n') => return cursor.literal(b"null"),
-            (Column::Skip, _) => return cursor.skip(),
-            (Column::Text(text), b'"') => {
-                cursor.at += 1;
-                return text.set_with(row, |data, used| cursor.decode(data, used));
+            (Column::List(list), b'[') => return self.list(text, cursor.at, list_shape(shape)?, list, row, path),
+            (Column::Struct(inner), b'{') => {
+                return self.object(text, cursor.at, struct_shape(shape)?, inner, row, Some(path));
+            }
+            (Column::Map(map), b'{') => return self.map(text, cursor.at, map_shape(shape)?, map, row, path),
+            (Column::Skip, _) => {
+                cursor.skip(self.depth)?;
+                Some(())
             }
             (Column::Text(text), _) => {
-                cursor.skip()?;
-                return text.set(row, &cursor.text[start..cursor.at]);
+                cursor.skip(self.depth)?;
+                text.set(row, &cursor.text[start..cursor.at])?;
+                Some(())
             }
-            (Column::Long(fixed), b'-' | b'0'..=b'9') => long(&cursor.number()?).map(|value| fixed.set(row, value)),
-            (Column::Double(fixed), b'-' | b'0'..=b'9') => {
-                let number = cursor.number()?;
-                number.short_double().or_else(|| numbers::double(number.text)).map(|value| fixed.set(row, value))
-            }
-            (Column::Boolean(flags), b't') => {
-                cursor.literal(b"true")?;
-                flags.set(row, true);
-                return Ok(());
-            }
-            (Column::Boolean(flags), b'f') => {
-                cursor.literal(b"false")?;
-                flags.set(row, false);
-                return Ok(());
-            }
-            (Column::Int(fixed), b'-' | b'0'..=b'9') => {
-                long(&cursor.number()?).and_then(|value| i32::try_from(value).ok()).map(|value| fixed.set(row, value))
-            }
-            (Column::Seconds(fixed), b'-' | b'0'..=b'9') => {
-                seconds(&cursor.number()?).map(|value| fixed.set(row, value))
-            }
-            (Column::Micros(fixed), b'-' | b'0'..=b'9') => {
-                long(&cursor.number()?).filter(|value| MICROSECONDS.contains(value)).map(|value| fixed.set(row, value))
-            }
-            (Column::List(list), b'[') => return self.list(cursor, list_shape(shape)?, list, row, path),
-            (Column::Struct(inner), b'{') => return self.object(cursor, struct_shape(shape)?, inner, row, Some(path)),
-            (Column::Map(map), b'{') => return self.map(cursor, map_shape(shape)?, map, row, path),
+            (column, b'-' | b'0'..=b'9') => set_number(column, row, &cursor.number()?),
             _ => {
-                cursor.skip()?;
+                cursor.skip(self.depth)?;
                 None
             }
         };
         if fits.is_none() {
             self.rescue.mismatch(path, start, &cursor.text[start..cursor.at]);
         }
-        Ok(())
+        Ok(cursor.at)
     }
 
     fn list(
         &mut self,
-        cursor: &mut Cursor<'_>,
+        text: &[u8],
+        at: usize,
         shape: &ListShape,
         list: &mut List,
         row: usize,
         path: &Path<'_>,
-    ) -> Scan<()> {
+    ) -> Scan<usize> {
+        let mut cursor = Cursor::new(text, at);
         let first = list.runs.next();
         let mut item = first;
-        if shape.role == ListRole::Choices && self.taps.get(Tap::Record).is_none() {
-            return Err(Stop::Exact);
-        }
-        cursor.enter()?;
+        self.depth = deeper(self.depth)?;
+        cursor.at += 1;
         if cursor.peek()? == b']' {
-            cursor.leave();
+            cursor.at += 1;
         } else {
             loop {
                 self.begin_item(shape.role);
-                self.value(cursor, &shape.item, &mut list.item, item, &Path::index(Some(path), item - first))?;
+                let here = Path::index(Some(path), item - first);
+                cursor.at = self.value(text, cursor.at, &shape.item, &mut list.item, item, &here)?;
                 item += 1;
-                match cursor.peek()? {
-                    b',' => cursor.at += 1,
-                    b']' => break cursor.leave(),
-                    _ => return Err(Stop::Syntax),
+                if !goes_on(&mut cursor, b']')? {
+                    break;
                 }
             }
         }
-        list.runs.set(row, item)
+        self.depth -= 1;
+        list.runs.set(row, item)?;
+        Ok(cursor.at)
     }
 
     #[inline]
@@ -128,186 +133,238 @@ impl Reader<'_> {
 
     fn map(
         &mut self,
-        cursor: &mut Cursor<'_>,
+        text: &[u8],
+        at: usize,
         shape: &MapShape,
         map: &mut Map,
         row: usize,
         path: &Path<'_>,
-    ) -> Scan<()> {
+    ) -> Scan<usize> {
+        let mut cursor = Cursor::new(text, at);
         let first = map.runs.next();
         let mut entry = first;
-        cursor.enter()?;
+        self.depth = deeper(self.depth)?;
+        cursor.at += 1;
         if cursor.peek()? == b'}' {
-            cursor.leave();
+            cursor.at += 1;
         } else {
             loop {
                 cursor.expect(b'"')?;
                 let name = cursor.string()?;
                 cursor.expect(b':')?;
                 map.keys.set(entry, &name)?;
-                self.value(cursor, &shape.value, &mut map.value, entry, &Path::name(Some(path), &name))?;
+                let here = Path::name(Some(path), &name);
+                cursor.at = self.value(text, cursor.at, &shape.value, &mut map.value, entry, &here)?;
                 entry += 1;
-                match cursor.peek()? {
-                    b',' => cursor.at += 1,
-                    b'}' => break cursor.leave(),
-                    _ => return Err(Stop::Syntax),
-                }
-            }
-        }
-        if has_duplicates(entry - first, |i| map.keys.get(first + i)) {
-            return Err(Stop::Exact);
-        }
-        map.runs.set(row, entry)
-    }
-
-    pub(crate) fn object(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-        shape: &StructShape,
-        inner: &mut Struct,
-        row: usize,
-        path: Option<&Path<'_>>,
-    ) -> Scan<()> {
-        if shape.role == StructRole::Function {
-            self.taps.forget_function();
-        }
-        self.object += 1;
-        let object = self.object;
-        let unknown = self.unknown.len();
-        // The place in `next` of the wire name before.
-        let mut before = 0;
-        cursor.enter()?;
-        if cursor.peek()? == b'}' {
-            cursor.leave();
-        } else {
-            loop {
-                cursor.expect(b'"')?;
-                steps::add(1);
-                let expected = usize::from(inner.next[before]);
-                let length = shape.wires.get(expected).and_then(|wire| wire.stands_at(cursor.text, cursor.at));
-                let known = if let Some(length) = length {
-                    cursor.at += length;
-                    expected
-                } else {
-                    let start = cursor.at;
-                    let name = cursor.string()?;
-                    steps::add(name.len());
-                    let Some(known) = shape.wire(&name) else {
-                        let span = Span { start, end: cursor.at - 1 };
-                        if shape.keeps_unknown && matches!(name, Cow::Owned(_)) {
-                            // Names are compared as they stand: this one has another spelling.
-                            return Err(Stop::Exact);
-                        }
-                        cursor.expect(b':')?;
-                        self.unknown(cursor, span, &name, shape, path)?;
-                        if comma(cursor)? {
-                            continue;
-                        }
-                        break;
-                    };
-                    #[expect(clippy::cast_possible_truncation, reason = "wires are counted in 16 bits")]
-                    {
-                        inner.next[before] = known as u16;
-                    }
-                    known
-                };
-                before = known + 1;
-                cursor.expect(b':')?;
-                let seen = &mut inner.wires[known].object;
-                if *seen == object {
-                    return Err(Stop::Exact);
-                }
-                *seen = object;
-                self.member(cursor, shape, known, inner, row, path)?;
-                if !comma(cursor)? {
+                if !goes_on(&mut cursor, b'}')? {
                     break;
                 }
             }
         }
+        self.depth -= 1;
+        if has_duplicates(entry - first, |i| map.keys.get(first + i)) {
+            return Err(Stop::Exact);
+        }
+        map.runs.set(row, entry)?;
+        Ok(cursor.at)
+    }
+
+    pub(crate) fn object(
+        &mut self,
+        text: &[u8],
+        at: usize,
+        shape: &StructShape,
+        inner: &mut Struct,
+        row: usize,
+        path: Option<&Path<'_>>,
+    ) -> Scan<usize> {
+        let mut cursor = Cursor::new(text, at);
+        if shape.role == StructRole::Function {
+            self.taps.forget_function();
+        }
+        self.object += 1;
+        inner.object = self.object;
+        let unknown = self.unknown.len();
+        inner.seen.forget();
+        // The wire name before, and the one that came behind that the last time.
+        let mut before = None;
+        let mut expected = usize::from(inner.first);
+        self.depth = deeper(self.depth)?;
+        cursor.at += 1;
+        let mut is_open = cursor.peek()? != b'}';
+        cursor.at += usize::from(!is_open);
+        while is_open {
+            steps::add(1);
+            cursor.peek()?;
+            let stands = inner.wires.get(expected).and_then(|wire| wire.stands_at(cursor.text, cursor.at));
+            let known = if let Some(length) = stands {
+                cursor.at += length;
+                Some(expected)
+            } else {
+                let (known, at) = self.other_name(text, cursor.at, shape, inner, before, path)?;
+                cursor.at = at;
+                known
+            };
+            if let Some(known) = known {
+                before = Some(known);
+                expected = usize::from(inner.wires[known].next);
+                cursor.expect(b':')?;
+                if !inner.seen.note(known) {
+                    return Err(Stop::Exact);
+                }
+                match cursor.peek()? {
+                    b'n' => cursor.literal(b"null")?,
+                    byte => cursor.at = self.member(cursor, byte, shape, known, inner, row, path)?,
+                }
+            }
+            is_open = goes_on(&mut cursor, b'}')?;
+        }
+        self.depth -= 1;
         if self.unknown.len() > unknown {
             self.end_unknown(cursor.text, unknown)?;
         }
         inner.valid.set(row);
         match shape.role {
-            StructRole::None => Ok(()),
-            StructRole::Choice => self.end_choice(cursor.text, shape, inner, row, path),
-            StructRole::Function => self.end_function(cursor.text, shape, inner, row, path),
+            StructRole::None => {}
+            StructRole::Choice => self.end_choice(cursor.text, shape, inner, row, path)?,
+            StructRole::Function => self.end_function(cursor.text, shape, inner, row, path)?,
         }
+        Ok(cursor.at)
     }
 
-    /// The value of a member whose name means something.
-    #[inline]
+    /// Reads a name that is not the expected one: its number if it means something, else its value is read too. And
+    /// where that ends.
+    #[inline(never)]
+    fn other_name(
+        &mut self,
+        text: &[u8],
+        at: usize,
+        shape: &StructShape,
+        inner: &mut Struct,
+        before: Option<usize>,
+        path: Option<&Path<'_>>,
+    ) -> Scan<(Option<usize>, usize)> {
+        let mut cursor = Cursor::new(text, at);
+        cursor.expect(b'"')?;
+        let start = cursor.at;
+        let name = cursor.string()?;
+        steps::add(name.len());
+        if let Some(known) = shape.wire(&name) {
+            #[expect(clippy::cast_possible_truncation, reason = "wires are counted in 16 bits")]
+            {
+                *before.map_or(&mut inner.first, |before| &mut inner.wires[before].next) = known as u16;
+            }
+            return Ok((Some(known), cursor.at));
+        }
+        let span = Span { start, end: cursor.at - 1 };
+        if shape.keeps_unknown && matches!(name, Cow::Owned(_)) {
+            // Names are compared as they stand: this one has another spelling.
+            return Err(Stop::Exact);
+        }
+        cursor.expect(b':')?;
+        Ok((None, self.unknown(text, cursor.at, span, &name, shape, path)?))
+    }
+
+    /// The value, not null and beginning with `byte`, of a member whose name means something.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "it is part of its only caller")]
     fn member(
         &mut self,
-        cursor: &mut Cursor<'_>,
+        mut cursor: Cursor<'_>,
+        byte: u8,
         shape: &StructShape,
         known: usize,
         inner: &mut Struct,
         row: usize,
         path: Option<&Path<'_>>,
-    ) -> Scan<()> {
-        let wire = &shape.wires[known];
-        if cursor.peek()? == b'n' {
-            return cursor.literal(b"null");
-        }
+    ) -> Scan<usize> {
         let start = cursor.at;
-        let here = Path::name(path, &wire.name);
-        let object = inner.wires[known].object;
-        for &(number, rank) in &wire.targets {
-            let number = usize::from(number);
-            let member = &shape.members[number];
-            cursor.at = start;
-            if member.is_ranked && !Self::is_next(&mut inner.filled[number], object, rank)? {
-                cursor.skip()?;
-                continue;
+        let (only, tap) = (usize::from(inner.wires[known].only), inner.wires[known].tap);
+        if let Some(column) = inner.members.get_mut(only) {
+            if !scalar(&mut cursor, byte, column, row)? {
+                let here = Path::name(path, &shape.names[known].text);
+                cursor.at =
+                    self.any_value(cursor.text, cursor.at, byte, &shape.members[only].shape, column, row, &here)?;
             }
-            self.value(cursor, &member.shape, &mut inner.members[number], row, &here)?;
+        } else {
+            cursor.at = self.targets(cursor.text, cursor.at, shape, &shape.names[known], inner, row, path)?;
         }
-        if wire.targets.is_empty() {
-            cursor.skip()?;
-            if shape.keeps_unknown && !wire.is_known {
-                self.rescue.unknown(&here, start, &cursor.text[start..cursor.at]);
-            }
-        }
-        if let Some(tap) = wire.tap {
-            self.taps.set(tap, Some(Span { start, end: cursor.at }));
+        if let Some(tap) = tap {
+            self.taps.set(tap, Span { start, end: cursor.at });
             if tap == Tap::Record {
                 self.end_record_object(cursor.text)?;
             }
         }
-        Ok(())
+        Ok(cursor.at)
     }
 
-    /// Whether a non-null value under one of a member's several names is the one that counts so far.
-    fn is_next(filled: &mut Seen, object: u64, rank: u16) -> Scan<bool> {
-        if filled.object == object {
-            return if rank > filled.rank { Ok(false) } else { Err(Stop::Exact) };
+    /// The value, not null, of a member that goes to no column, to several, or to one that has several names.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "text and place are one value, in registers")]
+    fn targets(
+        &mut self,
+        text: &[u8],
+        at: usize,
+        shape: &StructShape,
+        name: &Name,
+        inner: &mut Struct,
+        row: usize,
+        path: Option<&Path<'_>>,
+    ) -> Scan<usize> {
+        let mut cursor = Cursor::new(text, at);
+        let start = cursor.at;
+        let here = Path::name(path, &name.text);
+        let object = inner.object;
+        if name.targets.is_empty() {
+            cursor.skip(self.depth)?;
+            if shape.keeps_unknown && !name.is_known {
+                self.rescue.unknown(&here, start, &cursor.text[start..cursor.at]);
+            }
         }
-        *filled = Seen { object, rank };
-        Ok(true)
+        for &(number, rank) in &name.targets {
+            let number = usize::from(number);
+            let member = &shape.members[number];
+            cursor.at = start;
+            if member.is_ranked && !Self::is_next(&mut inner.filled[number], object, rank)? {
+                cursor.skip(self.depth)?;
+            } else {
+                cursor.at = self.value(text, cursor.at, &member.shape, &mut inner.members[number], row, &here)?;
+            }
+        }
+        Ok(cursor.at)
     }
 
     /// The value of a member whose name, which stands at `span`, means nothing.
     #[inline(never)]
     fn unknown(
         &mut self,
-        cursor: &mut Cursor<'_>,
+        text: &[u8],
+        at: usize,
         span: Span,
         name: &[u8],
         shape: &StructShape,
         path: Option<&Path<'_>>,
-    ) -> Scan<()> {
-        if !shape.keeps_unknown {
-            return cursor.skip();
+    ) -> Scan<usize> {
+        let mut cursor = Cursor::new(text, at);
+        if shape.keeps_unknown {
+            self.unknown.push(span);
         }
-        self.unknown.push(span);
         let is_null = cursor.peek()? == b'n';
         let start = cursor.at;
-        cursor.skip()?;
-        if !is_null {
+        cursor.skip(self.depth)?;
+        if shape.keeps_unknown && !is_null {
             self.rescue.unknown(&shape.unknown_path(path, name), start, &cursor.text[start..cursor.at]);
         }
-        Ok(())
+        Ok(cursor.at)
+    }
+
+    /// Whether a non-null value under one of a member's several names is the one that counts so far.
+    fn is_next(filled: &mut Filled, object: u64, rank: u16) -> Scan<bool> {
+        if filled.object == object {
+            return if rank > filled.rank { Ok(false) } else { Err(Stop::Exact) };
+        }
+        *filled = Filled { object, rank };
+        Ok(true)
     }
 
     fn end_unknown(&mut self, text: &[u8], first: usize) -> Scan<()> {
@@ -330,31 +387,81 @@ pub(crate) fn struct_shape(shape: &Shape) -> Scan<&StructShape> {
     if let Kind::Struct(inner) = &shape.kind { Ok(inner) } else { Err(Stop::Defect) }
 }
 
-/// A comma and the member behind it, or the end of an object.
+/// A comma, or the end of a container.
 #[inline(always)]
-fn comma(cursor: &mut Cursor<'_>) -> Scan<bool> {
-    match cursor.peek()? {
-        b',' => {
-            cursor.at += 1;
-            Ok(true)
-        }
-        b'}' => {
-            cursor.leave();
-            Ok(false)
-        }
-        _ => Err(Stop::Syntax),
+fn goes_on(cursor: &mut Cursor<'_>, closer: u8) -> Scan<bool> {
+    let byte = cursor.peek()?;
+    cursor.at += 1;
+    if byte == b',' {
+        return Ok(true);
     }
+    if byte == closer { Ok(false) } else { Err(Stop::Syntax) }
+}
+
+/// Reads the value that begins with `byte` where it is of the usual kind for its column; else the cursor stays.
+#[inline(always)]
+fn scalar(cursor: &mut Cursor<'_>, byte: u8, column: &mut Column, row: usize) -> Scan<bool> {
+    let start = cursor.at;
+    let is_read = match column {
+        Column::Text(text) if byte == b'"' => {
+            cursor.at += 1;
+            let used = text.begin(row);
+            let used = cursor.decode(&mut text.data, used)?;
+            text.end(row, used)?;
+            return Ok(true);
+        }
+        Column::Double(fixed) if is_number(byte) => {
+            cursor.number()?.short_double().map(|value| fixed.set(row, value)).is_some()
+        }
+        Column::Long(_) | Column::Int(_) | Column::Seconds(_) | Column::Micros(_) if is_number(byte) => {
+            cursor.number()?.short_integer().and_then(|value| set_integer(column, row, value)).is_some()
+        }
+        Column::Boolean(flags) if matches!(byte, b't' | b'f') => {
+            cursor.literal(if byte == b't' { b"true" } else { b"false" })?;
+            flags.set(row, byte == b't');
+            return Ok(true);
+        }
+        _ => return Ok(false),
+    };
+    if !is_read {
+        cursor.at = start;
+    }
+    Ok(is_read)
 }
 
 #[inline(always)]
-fn long(number: &Number<'_>) -> Option<i64> {
-    number.short_integer().or_else(|| numbers::integral(number.text, i64::MIN, i64::MAX))
+fn is_number(byte: u8) -> bool {
+    byte == b'-' || byte.is_ascii_digit()
 }
 
-fn seconds(number: &Number<'_>) -> Option<i64> {
-    match number.short_integer() {
-        Some(seconds) => (FIRST_SECOND..=LAST_SECOND).contains(&seconds).then(|| seconds * MICROS),
-        None => numbers::seconds(number.text),
+/// Sets an integer; `None` where the column does not take it.
+#[inline(always)]
+fn set_integer(column: &mut Column, row: usize, value: i64) -> Option<()> {
+    match column {
+        Column::Long(fixed) => fixed.set(row, value),
+        Column::Int(fixed) => fixed.set(row, i32::try_from(value).ok()?),
+        Column::Seconds(fixed) if (FIRST_SECOND..=LAST_SECOND).contains(&value) => fixed.set(row, value * MICROS),
+        Column::Micros(fixed) if MICROSECONDS.contains(&value) => fixed.set(row, value),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Sets any number; `None` where the column does not take it.
+fn set_number(column: &mut Column, row: usize, number: &Number<'_>) -> Option<()> {
+    match column {
+        Column::Double(fixed) => {
+            fixed.set(row, number.short_double().or_else(|| numbers::double(number.text))?);
+            Some(())
+        }
+        Column::Seconds(fixed) if number.short_integer().is_none() => {
+            fixed.set(row, numbers::seconds(number.text)?);
+            Some(())
+        }
+        column => {
+            let value = number.short_integer().or_else(|| numbers::integral(number.text, i64::MIN, i64::MAX))?;
+            set_integer(column, row, value)
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 mod glance;
 
 use std::ffi::CStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::ffi::FFI_ArrowArray;
-use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_array::{Array, StructArray};
 use arrow_schema::Schema;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use dspark_json_core as core;
@@ -25,7 +25,6 @@ create_exception!(
 create_exception!(_native, EngineError, PyException, "The engine failed at a record: its number, and why.");
 
 const SCHEMA: &CStr = c"arrow_schema";
-const ARRAY: &CStr = c"arrow_array";
 
 /// What to make of records; threads may share it.
 #[pyclass(frozen, module = "dspark_json._native")]
@@ -33,10 +32,11 @@ struct Plan {
     plan: core::Plan,
 }
 
-/// Rows, to be taken over once through `__arrow_c_array__`.
+/// Rows, to be taken over once.
 #[pyclass(frozen, module = "dspark_json._native")]
 struct Batch {
-    rows: Mutex<Option<RecordBatch>>,
+    // Where it lies in memory has to stay the same.
+    rows: Box<FFI_ArrowArray>,
 }
 
 /// Counts of one batch.
@@ -120,26 +120,18 @@ impl Plan {
         let records =
             core::Records { buffer: bytes, ends: &ends, appended_at: &appended_at, first_seq, spool_id, lane };
         let (rows, stats) = py.detach(|| core::parse(&records, &self.plan)).map_err(raised)?;
-        Ok((Batch { rows: Mutex::new(Some(rows)) }, Stats::from(stats)))
+        let rows = Box::new(FFI_ArrowArray::new(&StructArray::from(rows).to_data()));
+        Ok((Batch { rows }, Stats::from(stats)))
     }
 }
 
 #[pymethods]
 impl Batch {
-    /// Arrow's interface of capsules; the schema is the plan's, whatever is asked for.
-    #[pyo3(signature = (requested_schema = None))]
-    fn __arrow_c_array__<'py>(
-        &self,
-        py: Python<'py>,
-        requested_schema: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        let _ = requested_schema;
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let rows = rows.ok_or_else(|| PyValueError::new_err("the rows were taken over before"))?;
-        let schema = FFI_ArrowSchema::try_from(&*rows.schema());
-        let schema = schema.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let array = FFI_ArrowArray::new(&StructArray::from(rows).to_data());
-        Ok((PyCapsule::new_with_value(py, schema, SCHEMA)?, PyCapsule::new_with_value(py, array, ARRAY)?))
+    /// Where the rows' `ArrowArray` of Arrow's C data interface lies, as long as this object lives: who takes it over marks
+    /// it as released, else it is freed with this object. Its schema is the plan's columns, which Python has: making it
+    /// of a description again would take longer than many batches do.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(&*self.rows).addr()
     }
 }
 

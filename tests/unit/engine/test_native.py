@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import pickle
+import random
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -254,6 +256,57 @@ def test_what_only_the_exact_way_reads(answer: str) -> None:
     compare_lines([b"{" + answer.encode() + b',"_dspark":{"status":200}}\n', b"{" + answer.encode() + b"}\n"])
 
 
+RECORD = '"_dspark":{"seq":1,"lane":"0003","path":"%s","status":%d%s}'
+CONTENTS = ['{"a":1}', '{"a":', "no", "", "[1]", "```json\n{}\n```"]
+
+
+@pytest.mark.parametrize("place", ["none", "first", "middle", "last", "alone", "null", "twice", "first, spelled otherwise"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("known", ["", ',"completed":true', ',"completed":false', ',"request":{"guided_json":{}}'])
+def test_the_record_object_may_stand_anywhere(place: str, path: str, known: str) -> None:
+    lines = []
+    for status, content, reason in itertools.product([200, 500], CONTENTS, ["stop", "length", "abort", None]):
+        record = RECORD % (path, status, known)
+        call = {"function": {"name": "weather", "arguments": content}}
+        message = {"content": content, "tool_calls": [call] * (reason == "stop")}
+        choices = json.dumps({"choices": [{"message": message, "finish_reason": reason}]})[1:-1]
+        members = {
+            "none": ['"id":"x"', choices],
+            "first": [record, '"id":"x"', choices],
+            "middle": ['"id":"x"', choices, record, '"error":null'],
+            "last": ['"id":"x"', choices, record],
+            "alone": [record],
+            "null": ['"_dspark":null', choices],
+            "twice": [choices, record, record.replace("completed", "complete")],
+            "first, spelled otherwise": [record.replace("_d", "\\u005fd"), choices],
+        }[place]
+        lines.append(("{" + ",".join(members) + "}\n").encode())
+    for kind in (ORDER, None):
+        for mode in ("PERMISSIVE", "DROPMALFORMED"):
+            compare_lines(lines, build_plan(content_type=kind, tool_type=TOOL, mode=mode))
+    compare_lines(lines, build_plan(tools=frozenset({"weather"}), tool_type=TOOL))
+
+
+def test_numbers_in_all_their_lengths() -> None:
+    source = random.Random(1)
+    digits = [str(source.randrange(10**count)) for count in range(1, 25) for _ in range(40)]
+    numbers = [f"{sign}{one}{rest}" for one in digits for sign in ("", "-") for rest in ("", "." + source.choice(digits))]
+    numbers += [f"{one}.{'0' * source.randrange(8)}{source.choice(digits)}" for one in digits]
+    contents = [f'{{"a":{one},"c":{one},"l":[{{"x":{one}}}],"e":{one}}}' for one in numbers]
+    compare_lines([choice_line(one) for one in contents])
+
+
+def test_strings_and_names_at_the_ends_of_blocks() -> None:
+    contents = []
+    for length in range(70):
+        for text in ("x" * length, "é" * length, "\\n" * length, "x" * length + "\\u00e9", "x" * length + '\\\\\\"y'):
+            contents += [f'{{"b":"{text}"}}', f'{{"b":"{text}"', f'{{"{text}":1,"a":2}}', f'{{"b" {" " * length}: "{text}"}}']
+    compare_lines([choice_line(one) for one in contents])
+    # The last line of a buffer has nothing behind it, and no line feed perhaps.
+    for one in contents:
+        compare_lines([choice_line(one)[:-1]])
+
+
 @pytest.mark.parametrize("count", [999, 1000, 1001])
 def test_the_bounds_of_what_is_rescued(count: int) -> None:
     members = ",".join(f'"k{i}":{i}' for i in range(count))
@@ -328,6 +381,20 @@ def test_a_buffer_that_could_change_is_refused() -> None:
 def test_spans_beyond_the_buffer_are_refused() -> None:
     with pytest.raises(ValueError, match="spans"):
         NATIVE.parse(Spans(memoryview(b"{}\n"), [4], [0]), PLAN)
+
+
+def test_engines_share_a_plan_of_the_same_content() -> None:
+    def compiled(**options: Any) -> object:
+        return NativeEngine()._plan(build_plan(content_type=from_ddl("a BIGINT"), **options))
+
+    assert compiled() is compiled()
+    assert compiled(repair="strict") is not compiled()
+    assert compiled(tools=frozenset({"f"})) is not compiled()
+    # Equal as schemas are compared, but with other names on the wire.
+    plan = build_plan()
+    other = replace(plan, declared=plan.declared.set(0, plan.declared.field(0).with_metadata({"dspark.wire": '["x"]'})))
+    assert other.declared == plan.declared
+    assert NativeEngine()._plan(other) is not NativeEngine()._plan(plan)
 
 
 def test_threads_share_an_engine() -> None:

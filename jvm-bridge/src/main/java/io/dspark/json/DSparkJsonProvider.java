@@ -1,15 +1,23 @@
 package io.dspark.json;
 
 import java.util.Map;
+import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.sources.RelationProvider;
+import org.apache.spark.sql.sources.SchemaRelationProvider;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** {@code format("dspark-json")}: the answers of vLLM servers as rows. Spark makes one for each data frame. */
-public final class DSparkJsonProvider implements TableProvider, DataSourceRegister {
+public final class DSparkJsonProvider
+    implements TableProvider, DataSourceRegister, RelationProvider, SchemaRelationProvider {
+  static final String NAME = "dspark-json";
+
   private SourceQuery described;
 
   /** For Spark's service loader. */
@@ -17,12 +25,12 @@ public final class DSparkJsonProvider implements TableProvider, DataSourceRegist
 
   @Override
   public String shortName() {
-    return "dspark-json";
+    return NAME;
   }
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    described = DriverErrors.shown(() -> SourceQuery.resolve(options.asCaseSensitiveMap(), null));
+    described = DriverErrors.shown(() -> SourceQuery.resolve(options.asCaseSensitiveMap(), null, false));
     return described.declared();
   }
 
@@ -32,9 +40,26 @@ public final class DSparkJsonProvider implements TableProvider, DataSourceRegist
     SourceQuery query = described;
     // Spark asks for the schema first, unless the user gave one. What it found then holds for this data frame.
     if (query == null || !query.hasOptions(properties) || !query.declared().equals(schema)) {
-      query = DriverErrors.shown(() -> SourceQuery.resolve(properties, schema));
+      query = DriverErrors.shown(() -> SourceQuery.resolve(properties, schema, false));
     }
     return new DSparkJsonTable(query, schema);
+  }
+
+  /** A table of a catalog that is not Spark's own, when it is made. */
+  @Override
+  public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map<String, String> options) {
+    Map<String, String> given = CollectionConverters.asJava(options);
+    StructType declared = DriverErrors.shown(() -> SourceQuery.resolve(given, null, true)).declared();
+    return new DSparkJsonRelation(context, given, declared);
+  }
+
+  /** Such a table, when it is made with columns or read. */
+  @Override
+  public BaseRelation createRelation(
+      SQLContext context, scala.collection.immutable.Map<String, String> options, StructType schema) {
+    Map<String, String> given = CollectionConverters.asJava(options);
+    DriverErrors.shown(() -> SourceQuery.resolve(given, schema, true));
+    return new DSparkJsonRelation(context, given, schema);
   }
 
   /** Users may ask for some of the columns: {@code readStream.schema(…)}. */

@@ -33,14 +33,15 @@ final class SourceQuery {
    * Resolves the rows.
    *
    * @param user the schema that the user gave; null where there is none
+   * @param table whether the options are those of a table of a catalog, which everybody may see: a key is refused then
    * @throws IllegalArgumentException where options or schema can't be taken as given
    */
-  static SourceQuery resolve(Map<String, String> options, StructType user) {
+  static SourceQuery resolve(Map<String, String> options, StructType user, boolean table) {
     Map<String, String> copy = new TreeMap<>(options);
     PythonCommand python = PythonCommand.onDriver(copy);
     ObjectNode request = WorkerConnection.request("describe");
     request.set("options", WorkerConnection.object(copy.entrySet()));
-    request.put("table", isTable(copy));
+    request.put("table", table || isTable(copy));
     if (user != null) {
       request.put("schema", ArrowSchemas.encode(user));
     }

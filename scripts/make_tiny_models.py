@@ -16,7 +16,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-SPECIAL = ["<pad>", "<bos>", "<eos>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>", "<think>", "</think>"]
+SPECIAL = ["<pad>", "<bos>", "<eos>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"]
+THINKING = ["<think>", "</think>"]  # no special tokens, as in DeepSeek's models: vLLM finds them in the text
 TEXTS = [
     '{"name": "Ada Lovelace", "age": 36, "tags": ["a", "b"], "ok": true, "x": null}',
     "the quick brown fox jumps over the lazy dog",
@@ -57,6 +58,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         initial_alphabet=sorted(set(pre_tokenizers.ByteLevel.alphabet()) - CONTROLS),
     )
     tokenizer.train_from_iterator(TEXTS * 50, trainer)
+    tokenizer.add_tokens(THINKING)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<bos>",  # noqa: S106 - a token of text

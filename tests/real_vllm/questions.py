@@ -40,7 +40,7 @@ BOOK: Final = {
 # What a trained model writes by itself for the hermes parser to find.
 HERMES: Final = r'<tool_call>\n\{"name": "book", "arguments": \{"city": "[a-z]{3,8}", "nights": [1-9]\}\}\n</tool_call>'
 
-END_OF_THINKING: Final = "8"  # the number of </think> in the tokenizer of scripts/make_tiny_models.py
+END_OF_THINKING: Final = "341"  # the number of </think> in the tokenizer of scripts/make_tiny_models.py
 
 _MESSAGES: Final = {"model": "tiny", "messages": [{"role": "user", "content": "one order, in JSON"}]}
 _PROMPT: Final = {"model": "tiny", "prompt": "order: "}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -12,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import httpx
-from serving import free_port
 
 from dspark_json.spool.reader import SpoolReader
 
@@ -42,7 +43,17 @@ _ARGUMENTS: Final = (
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
 )
 _START_SEC: Final = 300.0
+_PORTS: Final = range(20_000, 32_000)  # below those that the kernel gives to whoever asks for any
 _STOP_SEC: Final = 30.0
+
+
+def own_port() -> int:
+    """A free port that stays free for the half minute until vLLM takes it."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass
@@ -57,7 +68,7 @@ class Vllm:
     arguments: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     hooked: bool = True
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=own_port)
 
     @property
     def address(self) -> str:
@@ -88,6 +99,7 @@ class Vllm:
         command = [str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(TINY), *_ARGUMENTS, *self.arguments]
         command += ["--host", "127.0.0.1", "--port", str(self.port), *(HOOK if self.hooked else ())]
         with self.log.open("ab") as log:
+            self._log_begins = log.tell()
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=self.folder,
                 start_new_session=True,
@@ -101,6 +113,10 @@ class Vllm:
             time.sleep(0.25)
 
     def _answers(self) -> bool:
+        with self.log.open("rb") as log:  # who answers could be another server, if it took the port in the meantime
+            log.seek(self._log_begins)
+            if b"Application startup complete" not in log.read():
+                return False
         try:
             return httpx.get(f"{self.address}/health", timeout=5, trust_env=False).status_code == 200
         except httpx.HTTPError:

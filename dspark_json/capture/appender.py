@@ -1,19 +1,18 @@
-"""The writer thread: a bounded queue of captured exchanges in, records in the spool out."""
+"""The writer thread: captured exchanges and their records in, lines in the spool out."""
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import queue
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.capture.backlog import Backlog, Item
 from dspark_json.capture.captured import ASSEMBLY_FULL, TOO_LARGE
+from dspark_json.capture.making import RecordMaker
 from dspark_json.capture.mirror import DeviceMirror
 from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.capture.pacing import Pacer
-from dspark_json.capture.recording import make_recording, salvage
 from dspark_json.capture.registration import SchemaRegistrar
 from dspark_json.errors import DSparkJsonError, SpoolError
 from dspark_json.spool.lane_files import lane_names
@@ -24,40 +23,25 @@ from dspark_json.spool.stats import Counters, load_counters
 from dspark_json.spool.writer import LaneWriter
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from dspark_json.capture.backlog import Waiter
     from dspark_json.capture.captured import Captured
+    from dspark_json.capture.recording import Recording
     from dspark_json.capture.settings import HookSettings
     from dspark_json.spool.record import Record
-
-Waiter = asyncio.Future[bool]
 
 CLOSE_SECONDS: Final = 5.0
 _MAINTAIN_SECONDS: Final = 1.0
 # In async mode nobody waits for a record, so a few are gathered before the thread goes to work.
-_LINGER_SECONDS: Final = 0.01
+_LINGER_SECONDS: Final = 0.02
 _GROUP_RECORDS: Final = 256
 _GROUP_BYTES: Final = 4 << 20
 _FIRST_RETRY_SECONDS: Final = 0.5
 _LAST_RETRY_SECONDS: Final = 30.0
-# The factor by which work slices grow as the queue fills from empty to full.
-_LONGEST_STRETCH: Final = 64
 _MOST_UNTYPED_MODELS: Final = 1_000  # the names come from clients
-
-
-class _Item:
-    """A captured exchange on its way: its weight in bytes, and who waits for its record."""
-
-    __slots__ = ("captured", "loop", "waiter", "weight")
-
-    def __init__(
-        self, captured: Captured, weight: int, waiter: Waiter | None, loop: asyncio.AbstractEventLoop | None
-    ) -> None:
-        self.captured = captured
-        self.weight = weight
-        self.waiter = waiter
-        self.loop = loop
 
 
 class Appender:
@@ -72,9 +56,7 @@ class Appender:
         self.folder: Path | None = None
         self._settings = settings
         self._on_open = on_open
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._weight_in = 0  # only the event loop adds here, only the writer thread there: no lock
-        self._weight_out = 0
+        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closing = False
         self._opened = threading.Event()
@@ -86,6 +68,8 @@ class Appender:
         self._pacer = Pacer()
         self._schemas = SchemaRegistrar(self.count, self.note_exception, self._pacer)
         self._mirror = DeviceMirror(settings.device, self.count)
+        self._maker = RecordMaker(settings.capture_requests, self._schemas, self._pacer, self.note_exception)
+        self.backlog = Backlog(self._maker, settings.queue, self._rouse)
         self._untyped_models: set[str] = set()
         self._dropped = Notice()
         self._unopened = Notice()
@@ -118,14 +102,12 @@ class Appender:
 
     def submit(self, captured: Captured, weight: int, waiter: Waiter | None) -> None:
         """Queue an exchange; its ``waiter`` (a future of the calling loop) gets whether the record is kept."""
-        if self._weight_in - self._weight_out + weight > self._settings.queue and self._weight_in != self._weight_out:
+        if not self.backlog.has_room(weight):
             self._drop(1, captured.size, "the queue is full (DSPARK_QUEUE_MB): the writer does not keep up")
-        elif self._closing:
-            self._drop(1, captured.size, "the hook is closed")
-        else:
-            self._weight_in += weight
-            self._queue.put(_Item(captured, weight, waiter, None if waiter is None else waiter.get_loop()))
+        elif self.backlog.put(Item(captured, weight, waiter)):
             return
+        else:
+            self._drop(1, captured.size, "the hook is closed")
         if waiter is not None and not waiter.done():
             waiter.set_result(False)
 
@@ -166,13 +148,13 @@ class Appender:
             return
         self._closing = True
         atexit.unregister(self.close)
-        self._queue.put(None)
+        self._wake.set()
         self._thread.join(timeout)
         if self._thread.is_alive():
             LOGGER.error(
                 "DSpark JSON: after %g s there are still %d bytes of answers that are not written; they are lost",
                 timeout,
-                self._weight_in - self._weight_out,
+                self.backlog.weight,
             )
 
     # -- the writer thread --------------------------------------------------------------------------------------------
@@ -182,13 +164,15 @@ class Appender:
         self._schemas.warm_up()
         self._opened.set()
         maintain_at = time.monotonic() + _MAINTAIN_SECONDS
-        open_for_more = True
-        while open_for_more:
+        while True:
             try:
-                group, open_for_more = self._next_group(max(0.0, maintain_at - time.monotonic()))
+                group = self._next_group(maintain_at)
                 if group:
                     self._write(group)
+                elif self._closing:
+                    break
                 if time.monotonic() >= maintain_at:
+                    self.backlog.take_over_if_left()
                     self._maintain()
                     maintain_at = time.monotonic() + _MAINTAIN_SECONDS
             except Exception:  # noqa: BLE001 - the thread must live as long as the server
@@ -197,44 +181,41 @@ class Appender:
         if self._writer is not None:
             self._writer.close()
 
-    def _next_group(self, timeout: float) -> tuple[list[_Item], bool]:
-        """Wait for exchanges; a group of them, and whether more may come."""
-        group: list[_Item] = []
-        weight = 0
-        try:
-            item = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
-            if item is not None and self._settings.durability == "async" and not self._closing:
-                time.sleep(_LINGER_SECONDS)
-            while item is not None:
-                group.append(item)
-                weight += item.weight
-                if len(group) >= _GROUP_RECORDS or weight >= _GROUP_BYTES:
-                    return group, True
-                item = self._queue.get_nowait()
-        except queue.Empty:
-            return group, True
-        return group, False
+    def _rouse(self) -> None:
+        if not self._wake.is_set():
+            self._wake.set()
 
-    def _write(self, group: list[_Item]) -> None:
-        """Make the group's records and append them; tell the waiters what became of them."""
+    def _next_group(self, until: float) -> list[Item]:
+        """The next exchanges; none if none come by then, or no more will come at all."""
+        if not (self._closing or self.backlog.is_ready):
+            roused = self._wake.wait(max(0.0, until - time.monotonic()))
+            if roused and self._settings.durability == "async" and not self._closing:
+                time.sleep(_LINGER_SECONDS)
+        self._wake.clear()
+        if self._closing:  # seen after the clearing: ``close`` says it before it rouses
+            self.backlog.take_over(closing=True)
+        return self.backlog.take(_GROUP_RECORDS, _GROUP_BYTES)
+
+    def _write(self, group: list[Item]) -> None:
+        """Append the group's records, made here where they are not yet; tell the waiters what became of them."""
         kept = False
         try:
             if self._writer is None:
                 self._open()
             if self._writer is None:
-                self._drop(len(group), sum(item.captured.size for item in group), "the spool is not open")
+                self._drop(len(group), sum(item.size for item in group), "the spool is not open")
                 return
-            self._pacer.stretch = 1 + _LONGEST_STRETCH * (self._weight_in - self._weight_out) / self._settings.queue
+            self._pacer.stretch = self.backlog.stretch
             self._pacer.restart()
-            records = [self._record(item.captured) for item in group]
+            records = [self._make(item).record for item in group]
             try:
                 self._append(records)
             except SpoolError as error:
-                self._drop(len(group), sum(item.captured.size for item in group), str(error))
+                self._drop(len(group), sum(item.size for item in group), str(error))
             else:
                 kept = self._settings.durability != "fsync" or self._sync()
         finally:
-            self._weight_out += sum(item.weight for item in group)
+            self.backlog.done(group)
             _tell((item for item in group if item.waiter is not None), kept=kept)
 
     def _append(self, records: list[Record]) -> None:
@@ -260,24 +241,22 @@ class Appender:
             return False
         return True
 
-    def _record(self, captured: Captured) -> Record:
-        try:
-            recording = make_recording(captured, self._settings.capture_requests, self._pacer, self._schemas.register)
-        except Exception as problem:  # noqa: BLE001 - one odd answer must not cost the others
-            self.note_exception()
-            return salvage(captured, problem, self._settings.capture_requests, self._pacer)
-        finally:
-            self._pacer.tick()
+    def _make(self, item: Item) -> Recording:
+        """The item's record, and what it tells counted."""
+        recording, captured = item.recording, item.captured
+        if recording is None:
+            assert captured is not None
+            recording = self._maker.make(captured)
+            if captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
+                self.count("oversize_records")
+                self.count("oversize_bytes", captured.size)
         if recording.failed:
             self.count("errors")
         if recording.disconnected:
             self.count("disconnected")
-        if captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
-            self.count("oversize_records")
-            self.count("oversize_bytes", captured.size)
         if recording.untyped_model is not None:
             self._note_untyped(recording.untyped_model)
-        return recording.record
+        return recording
 
     def _note_untyped(self, model: str) -> None:
         self.count("json_object_without_schema")
@@ -345,12 +324,12 @@ def _lanes(folder: Path) -> list[str]:
         return []  # what this process counted is told all the same
 
 
-def _tell(items: Iterable[_Item], *, kept: bool) -> None:
+def _tell(items: Iterable[Item], *, kept: bool) -> None:
     """Give the waiters their result, one call for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
     for item in items:
-        if item.loop is not None and item.waiter is not None:
-            by_loop.setdefault(item.loop, []).append(item.waiter)
+        if item.waiter is not None:
+            by_loop.setdefault(item.waiter.get_loop(), []).append(item.waiter)
     for loop, waiters in by_loop.items():
         try:
             loop.call_soon_threadsafe(_resolve, waiters, kept)

@@ -23,7 +23,8 @@ from dspark_json.capture.sse import DoneDetector, LastEventDetector
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 
-    from dspark_json.capture.appender import Appender, Waiter
+    from dspark_json.capture.appender import Appender
+    from dspark_json.capture.backlog import Waiter
     from dspark_json.capture.settings import HookSettings
 
     Message = MutableMapping[str, Any]

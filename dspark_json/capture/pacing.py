@@ -1,4 +1,4 @@
-"""Letting the event loop have the GIL while the writer thread works."""
+"""How long work may take before the event loop gets its turn."""
 
 from __future__ import annotations
 
@@ -34,3 +34,18 @@ class Pacer:
         if time.perf_counter() >= self._end:
             time.sleep(_YIELD_SECONDS)
             self.restart()
+
+
+class OutOfTimeError(Exception):
+    """Work on the event loop took longer than it may."""
+
+
+class Deadline(Pacer):
+    """For work on the event loop itself, which can't sleep: ``tick()`` raises ``OutOfTimeError`` after one slice."""
+
+    __slots__ = ()
+
+    def tick(self) -> None:
+        """Give up if the slice is used up."""
+        if time.perf_counter() >= self._end:
+            raise OutOfTimeError

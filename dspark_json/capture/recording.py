@@ -33,7 +33,7 @@ from dspark_json.capture.redaction import (
 from dspark_json.capture.request import request_facts
 from dspark_json.capture.response_stream import read_response_stream
 from dspark_json.capture.responses import choices_member, is_finished
-from dspark_json.capture.stream import read_stream
+from dspark_json.capture.stream import StreamReader, read_stream
 from dspark_json.capture.utf8 import json_string, one_line
 from dspark_json.spool.record import Record
 
@@ -95,9 +95,16 @@ class _Answer:
 
 
 def make_recording(
-    captured: Captured, mode: RequestCapture, pacer: Pacer, register_schemas: RegisterSchemas
+    captured: Captured,
+    mode: RequestCapture,
+    pacer: Pacer,
+    register_schemas: RegisterSchemas,
+    *,
+    reader: StreamReader | None = None,
 ) -> Recording:
     """The record of an exchange; ``pacer`` is asked between pieces of work.
+
+    ``reader`` is a streamed answer that was read before, to its end.
 
     Unless ``mode`` is ``full``, what echoes or quotes the request is taken out of a JSON answer, and a text that may do
     so is withheld: ``_dspark.body`` is null and ``_dspark.error``, where there is no other, has the code
@@ -114,7 +121,7 @@ def make_recording(
     elif streamed and is_response:
         answer = _streamed_response(captured, mode, pacer)
     elif streamed:
-        answer = _streamed(captured, mode, echo, pacer)
+        answer = _streamed(captured, mode, echo, pacer, reader)
     elif captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
         answer = _large(captured, mode, echo, pacer)
     else:
@@ -300,8 +307,11 @@ def _as_text(captured: Captured, text: bytes, mode: RequestCapture, echo: Echo |
     )
 
 
-def _streamed(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
-    reader = read_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
+def _streamed(
+    captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer, reader: StreamReader | None
+) -> _Answer:
+    if reader is None:
+        reader = read_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
     assembled = reader.assembly.answer()
     if mode != "full":
         redact_object(assembled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypedDict
@@ -43,10 +44,15 @@ class _Known:
     kept: bool
 
 
+class UnknownSchemaError(Exception):
+    """A schema that was not registered by this process yet."""
+
+
 class SchemaRegistrar:
     """Puts schemas into the registry before the records that refer to them; belongs to the writer thread.
 
     Nothing is raised: a failure is counted as ``hook_exceptions``, a schema without room as ``schema_overflow``.
+    ``recall``, for schemas that came before, is for the event loop.
     """
 
     def __init__(self, count: Callable[[str], None], note_exception: Callable[[], None], pacer: Pacer) -> None:
@@ -57,12 +63,14 @@ class SchemaRegistrar:
         self._store: SchemaStore | None = None
         self._uses: SchemaUses | None = None
         self._known: dict[bytes, _Known] = {}
+        self._ageing = threading.Lock()
         self._postponed = Notice(loud_times=1)
 
     def use(self, store: SchemaStore, uses: SchemaUses) -> None:
         """Register with this spool from now on, and count in ``uses``."""
-        self._store, self._uses = store, uses
-        self._known.clear()
+        with self._ageing:
+            self._store, self._uses = store, uses
+            self._known.clear()
 
     def warm_up(self) -> None:
         """Type a schema that nobody sent: the first one imports pyarrow, which would stall the event loop later."""
@@ -79,21 +87,50 @@ class SchemaRegistrar:
             self._noted(tool, at_us, until)
         return content
 
+    def recall(self, requested: RequestedSchemas, at_us: int) -> SchemaReference | None:
+        """Like ``register`` for schemas that all came before; raises ``UnknownSchemaError`` for others, quickly."""
+        named = requested.tools if requested.content is None else (requested.content, *requested.tools)
+        found = [self._recalled(schema) for schema in named]
+        if self._uses is not None:
+            for known in found:
+                if known.kept:
+                    self._uses.add(known.reference["hash"], at_us)
+        return None if requested.content is None else found[0].reference
+
+    def _recalled(self, requested: RequestedSchema) -> _Known:
+        key = _key(requested)
+        known = None if key is None else self._touched(key)
+        if known is None:
+            raise UnknownSchemaError
+        return known
+
+    def _touched(self, key: bytes) -> _Known | None:
+        """What is known under the key, now at the end: the one that was not asked for longest goes first."""
+        with self._ageing:
+            known = self._known.pop(key, None)
+            if known is not None:
+                self._known[key] = known
+        return known
+
+    def _remember(self, key: bytes, known: _Known) -> None:
+        with self._ageing:
+            self._known[key] = known
+            if len(self._known) > _MOST_REMEMBERED:
+                del self._known[next(iter(self._known))]
+
     def _noted(self, requested: RequestedSchema, at_us: int, until: float) -> SchemaReference | None:
         """Count a use of the schema, after registering it if it is new and it is not later than ``until``."""
         try:
             key = _key(requested)
-            known = None if key is None else self._known.pop(key, None)
+            known = None if key is None else self._touched(key)
             if known is None:
                 if time.perf_counter() > until:
                     self._postponed.say("a request names many new tools; some wait for the next request with them")
                     return None
                 known = self._registered(requested, at_us)
                 self._pacer.tick()
-            if key is not None:  # at the end: the one that was not asked for longest goes first
-                self._known[key] = known
-                if len(self._known) > _MOST_REMEMBERED:
-                    del self._known[next(iter(self._known))]
+                if key is not None:
+                    self._remember(key, known)
             if known.kept and self._uses is not None:
                 self._uses.add(known.reference["hash"], at_us)
         except Exception:  # noqa: BLE001 - a schema that can't be registered must not cost the record

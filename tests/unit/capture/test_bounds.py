@@ -184,5 +184,5 @@ def test_memory_is_flat_over_many_answers(tmp_path: Path, monkeypatch: pytest.Mo
         finally:
             tracemalloc.stop()
         assert hook._desk.held == 0
-        assert hook._appender._weight_in == hook._appender._weight_out
+        assert hook._appender.backlog.weight == 0
     assert growth < 200_000

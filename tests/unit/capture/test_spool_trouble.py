@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unit.capture.driving import (
     Client,
@@ -190,18 +190,22 @@ def test_control_routes_work_after_the_writer_has_gone(tmp_path: Path, monkeypat
 def test_a_failing_pass_over_one_answer_keeps_its_text_and_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from dspark_json.capture import appender, recording
+    from dspark_json.capture import making, recording
 
-    make, calls = recording.make_recording, iter([True, False, True])
+    make = recording.make_recording
 
-    def sometimes(*arguments: object) -> object:
-        if next(calls):
-            return make(*arguments)  # type: ignore[arg-type]
-        raise ZeroDivisionError
+    def sometimes(captured: Any, *arguments: Any, **more: Any) -> object:
+        if captured.request == [b'{"odd":1}']:
+            raise ZeroDivisionError
+        return make(captured, *arguments, **more)
 
-    monkeypatch.setattr(appender, "make_recording", sometimes)
+    async def run() -> None:
+        for request in (b"{}", b'{"odd":1}', b"{}"):
+            await ask(hook, Client(request))
+
+    monkeypatch.setattr(making, "make_recording", sometimes)
     with closing(make_hook(APP, tmp_path, monkeypatch)) as hook:
-        serve(hook, 3)
+        asyncio.run(run())
     found = records(tmp_path)
     assert [record["_dspark"]["completed"] for record in found] == [True, False, True]
     assert found[1]["_dspark"]["body"] == PLAIN.decode()

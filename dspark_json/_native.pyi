@@ -1,4 +1,4 @@
-# The parse engine in Rust; dspark_json.engine.native is its only user.
+# Native code in Rust: the parse engine (dspark_json.engine.native) and the hook's glance (dspark_json.capture.glance).
 
 from collections.abc import Sequence
 from typing import Protocol, final
@@ -58,3 +58,10 @@ class Plan:
         spool_id: str,
         lane: str,
     ) -> tuple[Batch, Stats]: ...
+
+# What to look for in requests and answers; threads may share it.
+@final
+class Glance:
+    def __new__(cls, settings: list[str], echoed: list[str], echoed_inside: list[str]) -> Glance: ...
+    def request(self, text: bytes) -> tuple[str | None, bool, bytes, str | None, bytes | None] | None: ...
+    def answer(self, text: bytes) -> tuple[str | None, str | None, bool, bytes] | None: ...

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dspark_json.capture.captured import PARSED_BYTES, is_event_stream
 from dspark_json.capture.endpoints import RESPONSES
+from dspark_json.capture.glance import Glance
 from dspark_json.capture.pacing import Deadline, OutOfTimeError, Pacer
 from dspark_json.capture.recording import Recording, make_recording, salvage
 from dspark_json.capture.registration import UnknownSchemaError
@@ -35,6 +36,7 @@ class RecordMaker:
         self._schemas = schemas
         self._pacer = pacer
         self._deadline = Deadline()
+        self._glance = Glance.load(mode)
         self._note_exception = note_exception
 
     def make(self, captured: Captured) -> Recording:
@@ -64,7 +66,9 @@ class RecordMaker:
                 for _ in reading(reader, captured.body, cut_off=not captured.ended):
                     yield None
             self._deadline.restart()
-            recording = make_recording(captured, self._mode, self._deadline, self._schemas.recall, reader=reader)
+            recording = make_recording(
+                captured, self._mode, self._deadline, self._schemas.recall, reader=reader, glance=self._glance
+            )
         except (OutOfTimeError, UnknownSchemaError):
             return
         except Exception:  # noqa: BLE001 - the writer thread meets it again, and tells it

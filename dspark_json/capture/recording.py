@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dspark_json.capture.echo import Echo
+    from dspark_json.capture.glance import Glance
     from dspark_json.capture.pacing import Pacer
     from dspark_json.capture.registration import SchemaReference
     from dspark_json.capture.settings import RequestCapture
@@ -53,6 +54,7 @@ _BLANKS: Final = b" \t\r\n"
 _UNFINISHED: Final = ("abort", "error")
 _OPENING: Final = re.compile(rb"[ \t\r\n]*\{[ \t\r\n]*")
 _FIRST_ID: Final = re.compile(rb'\{\s*"id"\s*:\s*"([^"\\]{1,256})"')
+_OK: Final = 200
 _ERROR_STATUS: Final = 400
 _STRANGER_STATUS: Final = (401, 403)  # who may not ask the server may not fill its registry of schemas either
 _INTERNAL_SERVER_ERROR: Final = 500
@@ -101,16 +103,20 @@ def make_recording(
     register_schemas: RegisterSchemas,
     *,
     reader: StreamReader | None = None,
+    glance: Glance | None = None,
 ) -> Recording:
     """The record of an exchange; ``pacer`` is asked between pieces of work.
 
-    ``reader`` is a streamed answer that was read before, to its end.
+    ``reader`` is a streamed answer that was read before, to its end. With a ``glance``, ``register_schemas`` may get a
+    schema as an ``orjson.Fragment``.
 
     Unless ``mode`` is ``full``, what echoes or quotes the request is taken out of a JSON answer, and a text that may do
     so is withheld: ``_dspark.body`` is null and ``_dspark.error``, where there is no other, has the code
     ``body_withheld`` and says how long it was. With ``none`` no schema is registered either.
     """
-    request = request_facts(captured, mode, pacer)
+    request = None if glance is None else glance.request(captured)
+    if request is None:
+        request = request_facts(captured, mode, pacer)
     is_unregistered = mode == "none" or captured.status in _STRANGER_STATUS
     schema = None if is_unregistered else register_schemas(request.schemas, captured.received_at)
     streamed = is_event_stream(captured.headers)
@@ -125,7 +131,7 @@ def make_recording(
     elif captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
         answer = _large(captured, mode, echo, pacer)
     else:
-        answer = _small(captured, mode, echo, pacer)
+        answer = (_glanced(captured, glance) if echo is None else None) or _small(captured, mode, echo, pacer)
     status = captured.status
     if captured.raised is not None:
         if status is None:  # whoever is around the hook answers with this
@@ -212,6 +218,15 @@ def is_completed(answer: dict[str, Any]) -> bool:
         if reason is None or reason in _UNFINISHED:
             return False
     return True
+
+
+def _glanced(captured: Captured, glance: Glance | None) -> _Answer | None:
+    """An ordinary answer; None for any other."""
+    seen = None if glance is None or captured.status != _OK else glance.answer(captured)
+    if seen is None:
+        return None
+    identity, model, is_whole, members = seen
+    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=not captured.ended)
 
 
 def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:

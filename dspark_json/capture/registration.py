@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import orjson
@@ -100,6 +100,11 @@ class SchemaRegistrar:
     def _recalled(self, requested: RequestedSchema) -> _Known:
         key = _key(requested)
         known = None if key is None else self._touched(key)
+        if known is None and isinstance(requested.schema, orjson.Fragment):
+            parsed = orjson.loads(orjson.dumps(requested.schema))
+            known = self._recalled(replace(requested, schema=parsed))
+            if key is not None:  # the same schema with other blanks
+                self._remember(key, known)
         if known is None:
             raise UnknownSchemaError
         return known

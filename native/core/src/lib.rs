@@ -12,6 +12,7 @@ mod content;
 mod document;
 mod error;
 mod exact;
+mod glance;
 mod numbers;
 mod plan;
 mod reader;
@@ -31,4 +32,5 @@ mod testing;
 
 pub use batch::{Records, Stats, parse};
 pub use error::{BatchError, PlanError};
+pub use glance::{Answer, Glance, Request};
 pub use plan::{Mode, Options, Plan};

@@ -1,5 +1,7 @@
 //! The Python module `dspark_json._native`: plans and parsing over buffers, rows through Arrow's C data interface.
 
+mod glance;
+
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -168,6 +170,8 @@ fn raised(error: core::BatchError) -> PyErr {
 
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::glance::Glance;
     #[pymodule_export]
     use super::{Batch, EngineError, MalformedError, Plan, Stats};
 }

@@ -1,0 +1,492 @@
+//! The few things that a record needs of a request and of its answer, found in one walk over each text.
+//!
+//! For the serving process, whose time is dear. What is out of the ordinary (no JSON, an error, an echo of the request,
+//! escapes where names are compared, a key that comes twice) gives `None`: the caller then looks at it the long way.
+
+use memchr::{memchr2, memmem};
+
+/// Deeper values are for others; a record that holds a setting this deep is still readable.
+const DEEPEST: usize = 96;
+const LONGEST_NAME: usize = 256;
+/// Digits and sign of a number that every reader takes as it is written.
+const LONGEST_NUMBER: usize = 17;
+
+/// What to look for.
+#[derive(Debug)]
+pub struct Glance {
+    settings: Vec<String>,
+    echoed: Vec<String>,
+    echoed_inside: Vec<String>,
+}
+
+/// What a record says of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The model asked for.
+    pub model: Option<&'a str>,
+    /// Whether the answer is to be streamed.
+    pub is_stream: bool,
+    /// The settings that are kept, as the text of a JSON object, each value as it was written.
+    pub settings: Vec<u8>,
+    /// The schema that the content is to follow: its name, and its text (an object).
+    pub schema: Option<(Option<&'a str>, &'a str)>,
+}
+
+/// What a record says of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// The answer's id.
+    pub id: Option<&'a str>,
+    /// The model that gave it.
+    pub model: Option<&'a str>,
+    /// Whether each choice ended by itself, and there is one.
+    pub is_completed: bool,
+    /// What stands between the outer braces.
+    pub members: &'a [u8],
+}
+
+impl Glance {
+    /// `settings`: the request's members that are kept, in the order to keep them in. `echoed` and `echoed_inside`:
+    /// members of an answer, and of its choices and their messages, that may not be kept unless they are null.
+    #[must_use]
+    pub fn new(settings: Vec<String>, echoed: Vec<String>, echoed_inside: Vec<String>) -> Self {
+        Self { settings, echoed, echoed_inside }
+    }
+
+    /// Looks at a chat or completion request.
+    #[must_use]
+    pub fn request<'a>(&self, text: &'a [u8]) -> Option<Request<'a>> {
+        let mut walk = Walk::new(simdutf8::basic::from_utf8(text).ok()?);
+        let mut kept: Vec<Option<&'a str>> = vec![None; self.settings.len()];
+        let (mut model, mut stream, mut schema) = (Once::new(), Once::new(), Once::new());
+        walk.blanks();
+        walk.object(0, |walk, key| {
+            let start = walk.at;
+            match key.plain()? {
+                "model" => model.set(walk.text_or_null()?)?,
+                "stream" => stream.set(walk.flag_or_null()?)?,
+                "response_format" => schema.set(walk.response_format()?)?,
+                "echo" => (walk.flag_or_null()? != Some(true)).then_some(())?,
+                "structured_outputs" | "guided_json" | "text" => walk.literal("null")?,
+                "tools" => {
+                    let tools = walk.value(1)?;
+                    // Strict ones name schemas; an escape may hide the word.
+                    if memmem::find(tools.as_bytes(), b"strict").is_some() || tools.contains("\\u") {
+                        return None;
+                    }
+                }
+                _ => {
+                    walk.value(1)?;
+                }
+            }
+            if let Some(place) = self.settings.iter().position(|name| Some(name.as_str()) == key.plain()) {
+                if kept[place].replace(walk.since(start)).is_some() {
+                    return None;
+                }
+            }
+            Some(())
+        })?;
+        walk.end()?;
+        if walk.has_odd_number {
+            return None;
+        }
+        Some(Request {
+            model: model.value.flatten(),
+            is_stream: stream.value.flatten().unwrap_or(false),
+            settings: object_of(&self.settings, &kept),
+            schema: schema.value.flatten(),
+        })
+    }
+
+    /// Looks at the whole answer of a chat or completion request.
+    #[must_use]
+    pub fn answer<'a>(&self, text: &'a [u8]) -> Option<Answer<'a>> {
+        if memchr2(b'\n', b'\r', text).is_some() {
+            return None;
+        }
+        let mut walk = Walk::new(simdutf8::basic::from_utf8(text).ok()?);
+        let (mut id, mut model, mut kind, mut ended) = (Once::new(), Once::new(), Once::new(), Once::new());
+        walk.blanks();
+        let open = walk.at + 1;
+        walk.object(0, |walk, key| {
+            let key = key.plain()?;
+            match key {
+                "id" => id.set(walk.text_or_null()?),
+                "model" => model.set(walk.text_or_null()?),
+                "object" => kind.set(walk.text_or_null()?),
+                "choices" => ended.set(self.choices(walk)?),
+                "error" | "text" | "output" => walk.literal("null"),
+                _ => walk.value_but(1, is_one(key, &self.echoed)),
+            }
+        })?;
+        let close = walk.at - 1;
+        walk.end()?;
+        if kind.value.flatten() == Some("error") {
+            return None;
+        }
+        Some(Answer {
+            id: id.value.flatten(),
+            model: model.value.flatten(),
+            is_completed: ended.value.unwrap_or(false),
+            members: text[open..close].trim_ascii(),
+        })
+    }
+
+    /// Whether there are choices, and each of them ended by itself.
+    fn choices(&self, walk: &mut Walk) -> Option<bool> {
+        if walk.peek()? == b'n' {
+            return walk.literal("null").map(|()| false);
+        }
+        let (mut count, mut ended) = (0_usize, 0_usize);
+        walk.array(1, |walk| {
+            let mut reason = Once::new();
+            walk.object(2, |walk, key| {
+                let key = key.plain()?;
+                match key {
+                    "finish_reason" => reason.set(walk.text_or_null()?),
+                    "message" | "delta" if walk.peek()? == b'{' => walk.object(3, |walk, key| {
+                        let is_echo = is_one(key.plain()?, &self.echoed_inside);
+                        walk.value_but(4, is_echo)
+                    }),
+                    _ => walk.value_but(3, is_one(key, &self.echoed_inside)),
+                }
+            })?;
+            count += 1;
+            ended += usize::from(matches!(reason.value.flatten(), Some(reason) if reason != "abort" && reason != "error"));
+            Some(())
+        })?;
+        Some(count > 0 && ended == count)
+    }
+}
+
+fn is_one(key: &str, names: &[String]) -> bool {
+    names.iter().any(|name| name == key)
+}
+
+fn object_of(names: &[String], values: &[Option<&str>]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(2 + values.iter().flatten().map(|value| value.len() + 32).sum::<usize>());
+    text.push(b'{');
+    for (name, value) in names.iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))) {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        text.push(b'"');
+        text.extend_from_slice(name.as_bytes());
+        text.extend_from_slice(b"\":");
+        text.extend_from_slice(value.as_bytes());
+    }
+    text.push(b'}');
+    text
+}
+
+/// A member that must not come twice.
+struct Once<T> {
+    value: Option<T>,
+}
+
+impl<T> Once<T> {
+    fn new() -> Self {
+        Self { value: None }
+    }
+
+    fn set(&mut self, value: T) -> Option<()> {
+        self.value.replace(value).is_none().then_some(())
+    }
+}
+
+/// What stands between a string's quotes, as it is written.
+#[derive(Clone, Copy)]
+struct Written<'a> {
+    text: &'a str,
+    has_escapes: bool,
+}
+
+impl<'a> Written<'a> {
+    /// The string's value, where nothing is escaped.
+    fn plain(self) -> Option<&'a str> {
+        (!self.has_escapes).then_some(self.text)
+    }
+}
+
+/// A place in a JSON text of valid UTF-8; every step gives `None` where the text is not JSON by RFC 8259.
+struct Walk<'a> {
+    text: &'a str,
+    bytes: &'a [u8],
+    at: usize,
+    /// Whether there was a number that others may not write again as it stands.
+    has_odd_number: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, bytes: text.as_bytes(), at: 0, has_odd_number: false }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn since(&self, start: usize) -> &'a str {
+        &self.text[start..self.at]
+    }
+
+    fn blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn byte(&mut self, wanted: u8) -> Option<()> {
+        (self.peek()? == wanted).then(|| self.at += 1)
+    }
+
+    fn end(&mut self) -> Option<()> {
+        self.blanks();
+        (self.at == self.bytes.len()).then_some(())
+    }
+
+    fn literal(&mut self, wanted: &str) -> Option<()> {
+        self.bytes[self.at..].starts_with(wanted.as_bytes()).then(|| self.at += wanted.len())
+    }
+
+    fn text_or_null(&mut self) -> Option<Option<&'a str>> {
+        match self.peek()? {
+            b'"' => Some(Some(self.string()?.plain()?)),
+            _ => self.literal("null").map(|()| None),
+        }
+    }
+
+    fn flag_or_null(&mut self) -> Option<Option<bool>> {
+        match self.peek()? {
+            b't' => self.literal("true").map(|()| Some(true)),
+            b'f' => self.literal("false").map(|()| Some(false)),
+            _ => self.literal("null").map(|()| None),
+        }
+    }
+
+    /// Name and text of the schema of a `response_format`; none in one of type `text`.
+    fn response_format(&mut self) -> Option<Option<(Option<&'a str>, &'a str)>> {
+        if self.peek()? == b'n' {
+            return self.literal("null").map(|()| None);
+        }
+        let (mut kind, mut format) = (Once::new(), Once::new());
+        self.object(1, |walk, key| match key.plain()? {
+            "type" => kind.set(walk.text_or_null()?),
+            "json_schema" => {
+                let (mut name, mut schema) = (Once::new(), Once::new());
+                walk.object(2, |walk, key| match key.plain()? {
+                    "name" => name.set(walk.text_or_null()?),
+                    "schema" => (walk.peek()? == b'{').then_some(()).and_then(|()| schema.set(walk.value(3)?)),
+                    _ => walk.value(3).map(|_| ()),
+                })?;
+                format.set((name.value.flatten(), schema.value?))
+            }
+            _ => walk.value(2).map(|_| ()),
+        })?;
+        match (kind.value.flatten()?, format.value) {
+            ("json_schema", Some((name, schema))) => {
+                name.is_none_or(|name| name.len() <= LONGEST_NAME).then_some(Some((name, schema)))
+            }
+            ("text", _) => Some(None),
+            _ => None,
+        }
+    }
+
+    fn object(&mut self, depth: usize, mut member: impl FnMut(&mut Self, Written<'a>) -> Option<()>) -> Option<()> {
+        self.byte(b'{')?;
+        self.members(depth, b'}', |walk| {
+            let key = walk.string()?;
+            walk.blanks();
+            walk.byte(b':')?;
+            walk.blanks();
+            member(walk, key)
+        })
+    }
+
+    fn array(&mut self, depth: usize, item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.byte(b'[')?;
+        self.members(depth, b']', item)
+    }
+
+    fn members(&mut self, depth: usize, close: u8, mut member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        if depth > DEEPEST {
+            return None;
+        }
+        self.blanks();
+        if self.byte(close).is_some() {
+            return Some(());
+        }
+        loop {
+            member(self)?;
+            self.blanks();
+            if self.byte(close).is_some() {
+                return Some(());
+            }
+            self.byte(b',')?;
+            self.blanks();
+        }
+    }
+
+    /// Any value; `depth` containers are around it.
+    fn value(&mut self, depth: usize) -> Option<&'a str> {
+        let start = self.at;
+        match self.peek()? {
+            b'"' => self.string().map(|_| ())?,
+            b'{' => self.object(depth, |walk, _| walk.value(depth + 1).map(|_| ()))?,
+            b'[' => self.array(depth, |walk| walk.value(depth + 1).map(|_| ()))?,
+            b't' => self.literal("true")?,
+            b'f' => self.literal("false")?,
+            b'n' => self.literal("null")?,
+            _ => self.number()?,
+        }
+        Some(self.since(start))
+    }
+
+    /// Any value, or only null.
+    fn value_but(&mut self, depth: usize, is_only_null: bool) -> Option<()> {
+        if is_only_null { self.literal("null") } else { self.value(depth).map(|_| ()) }
+    }
+
+    fn string(&mut self) -> Option<Written<'a>> {
+        self.byte(b'"')?;
+        let start = self.at;
+        let mut has_escapes = false;
+        loop {
+            let found = self.bytes[self.at..].iter().position(|&byte| byte < b' ' || byte == b'"' || byte == b'\\')?;
+            self.at += found + 1;
+            match self.bytes[self.at - 1] {
+                b'"' => return Some(Written { text: &self.text[start..self.at - 1], has_escapes }),
+                b'\\' => has_escapes = true,
+                _ => return None,
+            }
+            let skipped = match self.peek()? {
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 1,
+                b'u' => self.bytes.get(self.at + 1..self.at + 5)?.iter().all(u8::is_ascii_hexdigit).then_some(5)?,
+                _ => return None,
+            };
+            self.at += skipped;
+        }
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let start = self.at;
+        let _ = self.byte(b'-');
+        if self.byte(b'0').is_none() {
+            self.digits()?;
+        }
+        if self.byte(b'.').is_some() {
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+            self.has_odd_number = true;
+        }
+        self.has_odd_number |= self.at - start > LONGEST_NUMBER;
+        Some(())
+    }
+
+    fn digits(&mut self) -> Option<()> {
+        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        (count > 0).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn glance() -> Glance {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Glance::new(names(&["seed", "n", "response_format"]), names(&["prompt", "tools"]), names(&["prompt"]))
+    }
+
+    #[test]
+    fn a_request_gives_its_settings_in_the_given_order_as_written() {
+        let text = br#"{"n" : 1.50,"model":"m","x":[{"a":"\u00e9"}],"seed": {"b": []},"stream":true}"#;
+        let glance = glance();
+        let found = glance.request(text).unwrap();
+        assert_eq!((found.model, found.is_stream, found.schema), (Some("m"), true, None));
+        assert_eq!(found.settings, br#"{"seed":{"b": []},"n":1.50}"#);
+    }
+
+    #[test]
+    fn a_request_gives_the_schema_of_its_format() {
+        let text = br#"{"response_format":{"json_schema":{"strict":true,"name":"a","schema":{"x":1}},"type":"json_schema"}}"#;
+        assert_eq!(glance().request(text).unwrap().schema, Some((Some("a"), r#"{"x":1}"#)));
+    }
+
+    #[test]
+    fn a_request_out_of_the_ordinary_gives_nothing() {
+        for text in [
+            "",
+            "[]",
+            "{}x",
+            r#"{"n":01}"#,
+            r#"{"n":1e5}"#,
+            r#"{"n":123456789012345678}"#,
+            r#"{"n":1,"n":1}"#,
+            r#"{"model":1}"#,
+            r#"{"mod\u0065l":"m"}"#,
+            r#"{"a":"\x"}"#,
+            r#"{"a":"\u12"}"#,
+            "{\"a\":\"\n\"}",
+            r#"{"guided_json":{}}"#,
+            r#"{"echo":true}"#,
+            r#"{"tools":[{"strict":true}]}"#,
+            r#"{"response_format":{"type":"json_object"}}"#,
+            r#"{"response_format":{"type":"json_schema","json_schema":{"schema":"{}"}}}"#,
+            r#"{"response_format":{"type":"json_schema"}}"#,
+        ] {
+            assert_eq!(glance().request(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(glance().request(b"{\"a\":\"\xff\"}"), None);
+        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(100), "]".repeat(100));
+        assert_eq!(glance().request(deep.as_bytes()), None);
+    }
+
+    #[test]
+    fn an_answer_is_completed_where_each_of_its_choices_ended_by_itself() {
+        for (choices, is_completed) in [
+            (r#"[{"finish_reason":"stop"}]"#, true),
+            (r#"[{"finish_reason":"stop","message":{"prompt":null,"a":"\""}},{"finish_reason":"length"}]"#, true),
+            (r#"[{"finish_reason":"stop"},{"finish_reason":null}]"#, false),
+            (r#"[{"finish_reason":"abort"}]"#, false),
+            (r#"[{}]"#, false),
+            ("[]", false),
+            ("null", false),
+        ] {
+            let text = format!(r#" {{ "id":"c","choices":{choices},"prompt":null,"error":null }} "#);
+            let glance = glance();
+            let found = glance.answer(text.as_bytes()).unwrap();
+            assert_eq!((found.id, found.model, found.is_completed), (Some("c"), None, is_completed), "{text}");
+            assert_eq!(found.members, &text.as_bytes()[3..text.len() - 3]);
+        }
+    }
+
+    #[test]
+    fn an_answer_out_of_the_ordinary_gives_nothing() {
+        for text in [
+            "null",
+            "{\n}",
+            r#"{"id":7}"#,
+            r#"{"id":"a","id":"b"}"#,
+            r#"{"id":"\u0041"}"#,
+            r#"{"error":{}}"#,
+            r#"{"object":"error"}"#,
+            r#"{"prompt":"p"}"#,
+            r#"{"pr\u006fmpt":"p"}"#,
+            r#"{"choices":[{"prompt":"p"}]}"#,
+            r#"{"choices":[{"message":{"prompt":"p"}}]}"#,
+            r#"{"choices":[{"delta":{"prom\u0070t":"p"}}]}"#,
+            r#"{"choices":[1]}"#,
+            r#"{"choices":[{"finish_reason":"stop"}"#,
+        ] {
+            assert_eq!(glance().answer(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from dspark_json.capture.pacing import SLICE_SECONDS
 
@@ -128,16 +128,13 @@ class Backlog:
             assert captured is not None
             self._at_work = item, self._maker.make_quickly(captured)
         item, steps = self._at_work
-        for recording in steps:
-            if recording is None:
-                return True
-            break
-        else:
-            recording = None
+        recording: Recording | Literal[False] | None = next(steps, False)
+        if recording is None:
+            return True
         self._at_work = None
         with self._moving:
             if self._unmade and self._unmade[0] is item:  # else the thread took it meanwhile
-                if recording is not None:
+                if recording is not False:  # else it is left to the thread
                     self._settle(item, recording)
                 self._ready.append(self._unmade.popleft())
         return True

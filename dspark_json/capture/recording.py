@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dspark_json.capture.answer_errors import response_error, stream_error
 from dspark_json.capture.captured import (
@@ -65,8 +65,7 @@ _MISSING_MESSAGES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(NamedTuple):
     """A record, and what the counters want to know about it.
 
     ``failed``: an error status, or an error in the answer. ``untyped_model``: the model, where the request asked for

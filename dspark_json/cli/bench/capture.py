@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
-from dspark_json.cli.bench.load import Load
+from dspark_json.cli.bench.load import Load, Yield
 from dspark_json.cli.bench.measured import BenchServer, Spent, bench_server
 from dspark_json.cli.bench.server import STREAM_EVENTS
 from dspark_json.cli.bench.statistics import Estimate, added_quantile, median_over_rounds
@@ -75,8 +75,8 @@ def result(rounds: list[Round], *, stream: bool) -> dict[str, Any]:
     """The figures of one kind of answer, medians over rounds; ``…_ci`` are 95 % confidence intervals."""
     cpu = _added_cpu([r.full for r in rounds])
     paced_cpu = _added_cpu([r.paced for r in rounds])
-    times = [tuple(sorted(r.paced[mode].got.latencies_ms) for mode in _MODES) for r in rounds]
-    pairs = [(with_hook, without) for with_hook, without in times]
+    pairs = [_sorted_pair(r, lambda got: got.latencies_ms) for r in rounds]
+    firsts = [_sorted_pair(r, lambda got: got.first_ms) for r in rounds]
     ratio = median_over_rounds([r.full["hook"].answers_per_second / r.full["none"].answers_per_second for r in rounds])
     spent = [s for r in rounds for s in (r.full["hook"], r.paced["hook"])]
     return {
@@ -87,6 +87,8 @@ def result(rounds: list[Round], *, stream: bool) -> dict[str, Any]:
         **_figure("paced_cpu_us_per_answer", paced_cpu),
         **_figure("added_p50_ms", added_quantile(pairs, 0.50)),
         **_figure("added_p99_ms", added_quantile(pairs, 0.99)),
+        **_figure("added_first_p50_ms", added_quantile(firsts, 0.50)),
+        **_figure("added_first_p99_ms", added_quantile(firsts, 0.99)),
         **_figure("throughput_ratio", ratio),
         "server_cpu_us_per_answer": {m: round(median(r.full[m].cpu_us_per_answer for r in rounds), 1) for m in _MODES},
         "answers_per_second": {m: round(median(r.full[m].answers_per_second for r in rounds), 1) for m in _MODES},
@@ -104,6 +106,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def _added_cpu(spent: list[Mapping[str, Spent]]) -> Estimate:
     return median_over_rounds([s["hook"].cpu_us_per_answer - s["none"].cpu_us_per_answer for s in spent])
+
+
+def _sorted_pair(measured: Round, times: Callable[[Yield], list[float]]) -> tuple[list[float], list[float]]:
+    with_hook, without = (sorted(times(measured.paced[mode].got)) for mode in _MODES)
+    return with_hook, without
 
 
 def _figure(name: str, estimate: Estimate) -> dict[str, Any]:

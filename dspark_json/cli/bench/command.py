@@ -119,6 +119,8 @@ def _print_table(results: list[dict[str, Any]], *, stderr: bool) -> None:
         ("CPU per answer, µs", "cpu_us_per_answer", 1),
         ("CPU per event, µs", "cpu_us_per_event", 2),
         ("CPU per answer when paced, µs", "paced_cpu_us_per_answer", 1),
+        ("first byte, p50, ms", "added_first_p50_ms", 3),
+        ("first byte, p99, ms", "added_first_p99_ms", 3),
         ("p50, ms", "added_p50_ms", 3),
         ("p99, ms", "added_p99_ms", 3),
         ("throughput, ratio", "throughput_ratio", 3),

@@ -43,12 +43,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """What came: answers with status 200, other answers, the time it took, and the time of each answer (ms)."""
+    """What came: answers with status 200, other answers, the time it took.
+
+    ``latencies_ms`` has the time to the end of each answer, ``first_ms`` that to its first byte.
+    """
 
     answers: int
     failures: int
     seconds: float
     latencies_ms: list[float]
+    first_ms: list[float]
 
 
 def run_load(load: Load) -> Yield:
@@ -80,6 +84,7 @@ class _Generator:
         self._begin = 0.0
         self._done = self._loop.create_future()
         self.latencies: list[float] = []
+        self.firsts: list[float] = []
         self.failures = 0
 
     async def run(self) -> Yield:
@@ -100,7 +105,8 @@ class _Generator:
         finally:
             for connection in self._idle:
                 connection.close()
-        return Yield(len(self.latencies), self.failures, seconds, [1000 * latency for latency in self.latencies])
+        latencies, firsts = ([1000 * time for time in times] for times in (self.latencies, self.firsts))
+        return Yield(len(latencies), self.failures, seconds, latencies, firsts)
 
     async def _come_at(self, rate: float) -> None:
         gaps = random.Random(self._load.seed)  # noqa: S311 - no secret
@@ -119,11 +125,12 @@ class _Generator:
                 self._waiting.append(now)
         self._end_if_over()
 
-    def answered(self, connection: _Connection, asked_at: float, good: bool) -> None:
-        """An answer is complete on this connection."""
+    def answered(self, connection: _Connection, asked_at: float, first_at: float, good: bool) -> None:
+        """An answer, whose first byte came at ``first_at``, is complete on this connection."""
         self._open -= 1
         if good:
             self.latencies.append(self._loop.time() - asked_at)
+            self.firsts.append(first_at - asked_at)
         else:
             self.failures += 1
         if self._load.rate is None:
@@ -133,6 +140,10 @@ class _Generator:
         else:
             self._idle.append(connection)
         self._end_if_over()
+
+    def now(self) -> float:
+        """The time that all others are compared with."""
+        return self._loop.time()
 
     def lost(self, *, asking: bool) -> None:
         """A connection was closed; by the server if it was ``asking``."""
@@ -165,6 +176,7 @@ class _Connection(asyncio.Protocol):
         self._generator = generator
         self._transport: asyncio.Transport | None = None
         self._asked_at: float | None = None
+        self._first_at = 0.0
         self._head = b""
         self._tail = b""
         self._missing = -1  # bytes of a body with content-length; -1 while unknown or chunked
@@ -190,6 +202,8 @@ class _Connection(asyncio.Protocol):
         if self._missing >= 0:
             self._missing -= len(data)
         elif not self._tail:
+            if not self._head:
+                self._first_at = self._generator.now()
             self._head += data
             end = self._head.find(_END_OF_HEAD)
             if end < 0:
@@ -203,7 +217,7 @@ class _Connection(asyncio.Protocol):
             self._tail = (self._tail + data)[-len(_END_OF_CHUNKS) :]
         if self._missing == 0 or (self._missing < 0 and self._tail == _END_OF_CHUNKS):
             asked_at, self._asked_at = self._asked_at, None
-            self._generator.answered(self, asked_at, self._head.startswith(b"HTTP/1.1 200"))
+            self._generator.answered(self, asked_at, self._first_at, self._head.startswith(b"HTTP/1.1 200"))
 
 
 def _request(load: Load) -> bytes:

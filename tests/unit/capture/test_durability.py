@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from unit.capture.driving import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dspark_json.capture.hook import JsonOutputHook
@@ -133,6 +135,28 @@ def test_many_answers_at_once_are_written_together_and_each_is_told(
     ) as hook:
         asyncio.run(run())
     assert counters(hook)["records"] == 200
+
+
+def test_answers_that_wait_together_share_an_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+
+    def fsync(descriptor: int, sync: Callable[[int], None] = os.fsync) -> None:
+        synced.append(descriptor)
+        sync(descriptor)
+
+    async def run() -> None:
+        await ask(hook, Client())
+        monkeypatch.setattr(os, "fsync", fsync)
+        clients = await asyncio.gather(*(ask(hook, Client()) for _ in range(200)))
+        assert all(client.body == PLAIN for client in clients)
+        assert len(records(tmp_path / "s")) == 201
+
+    with closing(
+        make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path / "s", monkeypatch, DURABILITY="fsync")
+    ) as hook:
+        asyncio.run(run())
+    assert 2 <= len(synced) <= 20, "data and index, for each group"
+    assert counters(hook).get("unrecorded_answers", 0) == 0
 
 
 class StuckWriter:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS: Final = 5.0
 _MAINTAIN_SECONDS: Final = 1.0
-# In async mode nobody waits for a record, so a few are gathered before the thread goes to work.
+# In async mode nobody waits for a record, so a few are gathered: before they are made, and before they are written.
+_GATHER_SECONDS: Final = 0.005
 _LINGER_SECONDS: Final = 0.02
 _GROUP_RECORDS: Final = 256
 _GROUP_BYTES: Final = 4 << 20
@@ -69,7 +70,8 @@ class Appender:
         self._schemas = SchemaRegistrar(self.count, self.note_exception, self._pacer)
         self._mirror = DeviceMirror(settings.device, self.count)
         self._maker = RecordMaker(settings.capture_requests, self._schemas, self._pacer, self.note_exception)
-        self.backlog = Backlog(self._maker, settings.queue, self._rouse)
+        gather = _GATHER_SECONDS if settings.durability == "async" else 0
+        self.backlog = Backlog(self._maker, settings.queue, gather, self._rouse)
         self._untyped_models: set[str] = set()
         self._dropped = Notice()
         self._unopened = Notice()

@@ -47,10 +47,14 @@ class Backlog:
     its place in the order. ``take_over`` brings everything to the second half: at the end, or where no loop runs.
     """
 
-    def __init__(self, maker: RecordMaker, limit: int, wake: Callable[[], None]) -> None:
-        """``limit`` in bytes; ``wake`` is called where the writer thread may have something to do."""
+    def __init__(self, maker: RecordMaker, limit: int, gather: float, wake: Callable[[], None]) -> None:
+        """``limit`` in bytes; ``wake`` is called where the writer thread may have something to do.
+
+        Answers of ``gather`` seconds are made together, which is cheaper than one turn each.
+        """
         self._maker = maker
         self._limit = limit
+        self._gather = gather
         self._wake = wake
         self._moving = threading.Lock()  # held for moments, never while a record is made
         self._closed = False
@@ -95,10 +99,16 @@ class Backlog:
             self._wake()
         else:
             if self._loop is not loop:
-                self._loop = loop
-                self._due_since = time.perf_counter()
-                loop.call_soon(self._take_turn)
+                self._ask_for_turn(loop, self._gather)
         return True
+
+    def _ask_for_turn(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._due_since = time.perf_counter() + seconds
+        if seconds:
+            loop.call_later(seconds, self._take_turn)
+        else:
+            loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         """Make records for a while; the rest comes after what else the event loop has to do."""
@@ -110,9 +120,7 @@ class Backlog:
         while self._make_some():
             if time.perf_counter() - begin >= seconds:
                 if loop is not None:
-                    self._loop = loop
-                    self._due_since = time.perf_counter()
-                    loop.call_soon(self._take_turn)
+                    self._ask_for_turn(loop, 0)
                 break
         if self._ready:
             self._wake()

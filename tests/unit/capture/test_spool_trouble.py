@@ -44,6 +44,7 @@ def serve(hook: JsonOutputHook, times: int = 1) -> None:
     async def run() -> None:
         for _ in range(times):
             assert (await ask(hook, Client())).body == PLAIN
+        await asyncio.sleep(0.02)  # a server's event loop goes on, and the hook has its turn
 
     asyncio.run(run())
 

@@ -345,7 +345,6 @@ def _streamed(
         disconnected=not (captured.ended or reader.done),
         error=error,
     )
-    pacer.tick()
     return answer
 
 

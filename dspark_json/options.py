@@ -190,7 +190,9 @@ def _endpoints(text: str) -> tuple[str, ...]:
                 'an address is empty; allowed are "http://host:port" and several of them, separated by commas'
             )
         parts = _split(address)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if parts.scheme == "dns+https":
+            raise _Refusal('"dns+" goes with "http://" alone: certificates are made out to names, not to addresses')
+        if parts.scheme not in {"http", "https", "dns+http"} or not parts.hostname:
             raise _Refusal('an address begins with "http://" or "https://" and names a host ("http://localhost:8000")')
         if parts.username is not None or parts.password is not None:
             raise _Refusal("an address must not hold a user or password; give the key as vllm_api_key")
@@ -269,7 +271,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "vllm_endpoint",
         _endpoints,
         (),
-        "Address of the server, with or without `/v1/chat/completions`; several, separated by commas, for replicas.",
+        "Address of the server, with or without `/v1/chat/completions`; several, separated by commas, for replicas. "
+        "`dns+http://name:port` stands for all addresses that the name has, looked up anew at each trigger.",
         shown_default="none; this or `path` is needed",
     ),
     Option(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,6 +14,8 @@ from dspark_json.errors import (
     SpoolNotFoundError,
     SpoolReplacedError,
 )
+from dspark_json.source.asking import ask_all
+from dspark_json.source.names import Names, Resolve, resolved
 from dspark_json.source.transport import default_folder, no_key_error, open_folder
 from dspark_json.spool.http import HookClient, HttpSpool
 from dspark_json.spool.reader import IndexSlice, SpoolOffsets, SpoolReader
@@ -50,24 +49,39 @@ class FoundSpool:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one look at all addresses found: spools by id, and the error of each address that gave none."""
+    """What one look at all addresses found: spools by id, and the error of each address or name that gave none.
+
+    ``addresses`` are those looked at: what was given, each name (``dns+http://…``) by the addresses it has now.
+    """
 
     spools: Mapping[str, FoundSpool]
     down: Mapping[str, DSparkJsonError]
+    addresses: Sequence[str] = ()
 
 
 class Discovery:
     """Finds the spools behind a stream's addresses; remembers the folders it has found."""
 
-    def __init__(self, addresses: Sequence[str], *, local: bool, key: str | None, timeout_s: float) -> None:
-        """``local``: the one address is a spool folder, and no server is asked."""
-        self.addresses = tuple(addresses)
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        local: bool,
+        key: str | None,
+        timeout_s: float,
+        resolve: Resolve = resolved,
+    ) -> None:
+        """``local``: the one address is a spool folder, and no server is asked. ``resolve`` looks names up."""
+        self._addresses = tuple(addresses)
+        self._names = Names(addresses, resolve)
         self._local = local
         self._key = key
         self._timeout_s = timeout_s
         self._folders: dict[tuple[str, str], str] = {}  # (address, spool id) -> folder
         self._believed: dict[str, str] = {}  # address -> the id it last gave on several connections
-        self._former: dict[str, set[str]] = {address: set() for address in self.addresses}
+        self._remote: dict[str, str] = {}  # address -> the id of its spool, which is read over HTTP
+        # Ids that an address gave up. Not kept for the addresses of names, which servers may take from one another.
+        self._former: dict[str, set[str]] = {address: set() for address in addresses}
 
     def look(self, known: Mapping[str, str], *, first: bool = False) -> Survey:
         """Look at all addresses.
@@ -78,12 +92,12 @@ class Discovery:
         server; every other problem is raised.
         """
         if self._local:
-            folder = self.addresses[0]
+            folder = self._addresses[0]
             offsets = SpoolReader(Path(folder)).offsets()
-            return Survey({offsets.spool_id: FoundSpool(folder, offsets, folder)}, {})
+            return Survey({offsets.spool_id: FoundSpool(folder, offsets, folder)}, {}, (folder,))
         spools: dict[str, FoundSpool] = {}
-        down: dict[str, DSparkJsonError] = {}
-        for address, result in self._ask_all(known, first):
+        addresses, down, timeout_s = self._names.look(self._timeout_s)
+        for address, result in self._ask_all(addresses, known, first, timeout_s):
             if isinstance(result, EndpointUnreachableError):
                 found = None if first else self._without_server(address, known)
                 if found is None:
@@ -98,7 +112,7 @@ class Discovery:
                     _log.warning("%s and %s are one server; its records are read once", earlier.address, address)
                 else:
                     spools[result.offsets.spool_id] = result
-        return Survey(spools, down)
+        return Survey(spools, down, addresses)
 
     def index(self, found: FoundSpool, lane: str, start: int, stop: int) -> IndexSlice:
         """Index entries of a lane of a spool that was found, from ``start`` on."""
@@ -118,35 +132,23 @@ class Discovery:
         with HookClient(found.address, self._key, self._timeout_s) as client:
             return ask(HttpSpool(client, found.offsets.spool_id))
 
-    def _ask_all(self, known: Mapping[str, str], first: bool) -> list[tuple[str, FoundSpool | DSparkJsonError]]:
-        """Ask every address in a thread of its own; one that is not done at the deadline counts as not answering."""
-        answers: queue.SimpleQueue[tuple[str, FoundSpool | BaseException]] = queue.SimpleQueue()
-
-        def ask(address: str) -> None:
-            try:
-                answers.put((address, self._asked(address, known, first)))
-            except BaseException as error:  # noqa: BLE001 - handed over to the thread that asked, and raised there
-                answers.put((address, error))
-
-        for address in self.addresses:
-            threading.Thread(target=ask, args=(address,), name="dspark-json-discovery", daemon=True).start()
-        deadline = time.monotonic() + self._timeout_s
-        done: dict[str, FoundSpool | DSparkJsonError] = {}
-        while len(done) < len(self.addresses):
-            try:
-                address, result = answers.get(timeout=max(deadline - time.monotonic(), 0.001))
-            except queue.Empty:
-                break
-            if isinstance(result, BaseException) and not isinstance(result, DSparkJsonError):
-                raise result
-            done[address] = result
-        for address in self.addresses:
-            if address not in done:
-                done[address] = EndpointUnreachableError(
+    def _ask_all(
+        self, addresses: Sequence[str], known: Mapping[str, str], first: bool, timeout_s: float
+    ) -> list[tuple[str, FoundSpool | DSparkJsonError]]:
+        """Ask every address; one that is not done at the deadline counts as not answering."""
+        done = ask_all(addresses, lambda address: self._asked(address, known, first), timeout_s, patient=first)
+        results: list[tuple[str, FoundSpool | DSparkJsonError]] = []
+        for address in addresses:
+            result = done.get(address)
+            if result is None:
+                result = EndpointUnreachableError(
                     f"{address} does not answer within {self._timeout_s:g} s",
                     remedy="Check the server, or give it more time with endpointTimeoutSec.",
                 )
-        return [(address, done[address]) for address in self.addresses]
+            if isinstance(result, BaseException) and not isinstance(result, DSparkJsonError):
+                raise result
+            results.append((address, result))
+        return results
 
     def _asked(self, address: str, known: Mapping[str, str], first: bool) -> FoundSpool:
         try:
@@ -155,12 +157,20 @@ class Discovery:
             return self._ask(address, known, first)
 
     def _ask(self, address: str, known: Mapping[str, str], first: bool) -> FoundSpool:
+        remote = self._remote.get(address)
+        if remote is not None and known.get(remote) == address:
+            with HookClient(address, self._key, self._timeout_s) as client:
+                offsets = client.offsets(tries=2)
+            if offsets.spool_id == remote:
+                return FoundSpool(address, offsets, None)
+            del self._remote[address]
         identity = self._identity(address)
         spool_id = identity.spool_id
         if first or (known.get(spool_id) != address and self._believed.get(address) != spool_id):
             self._ask_again(address, spool_id)
             self._believed[address] = spool_id
-            self._former[address].update(i for i, where in known.items() if where == address and i != spool_id)
+            if address in self._former:
+                self._former[address].update(i for i, where in known.items() if where == address and i != spool_id)
         folder, reason = self._folder(address, identity)
         if folder is not None:
             self._folders[address, spool_id] = str(folder.folder)
@@ -168,7 +178,9 @@ class Discovery:
         if self._key is None:
             raise no_key_error(address, reason)
         with HookClient(address, self._key, self._timeout_s) as client:
-            return FoundSpool(address, HttpSpool(client, spool_id).offsets(), None)
+            found = FoundSpool(address, HttpSpool(client, spool_id).offsets(), None)
+        self._remote[address] = spool_id
+        return found
 
     def _identity(self, address: str) -> ServerIdentity:
         with HookClient(address, self._key, self._timeout_s) as client:
@@ -178,7 +190,7 @@ class Discovery:
         """Believe an id that is new here only if fresh connections give it again and it was not given up before."""
         others = [self._identity(address).spool_id for _ in range(_ASKED_AGAIN)]
         other = next((i for i in others if i != spool_id), None)
-        if other is None and spool_id in self._former[address]:
+        if other is None and spool_id in self._former.get(address, ()):
             other = self._believed.get(address)
         if other is not None:
             raise LoadBalancerError(

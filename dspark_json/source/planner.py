@@ -269,7 +269,7 @@ class Planner:
                     found.folder,
                 )
         for spool_id, spool in before.spools.items():
-            if spool_id not in survey.spools and spool.endpoint not in self._discovery.addresses:
+            if spool_id not in survey.spools and spool.endpoint not in survey.addresses:
                 self._warn(
                     ("left", spool_id),
                     "spool %s of %s was read before and is behind none of the addresses given; its position is kept",

@@ -67,6 +67,8 @@ class RecordMaker:
             if streamed:
                 reader = StreamReader()
                 for _ in reading(reader, captured.body, cut_off=not captured.ended):
+                    if reader.bad_event is not None:  # a stream of such ones would take long
+                        return
                     yield None
             self._deadline.restart()
             recording = make_recording(

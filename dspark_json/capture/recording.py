@@ -337,7 +337,7 @@ def _streamed(
     text = dumps(assembled)
     if mode != "full" and captured.status is not None and captured.status >= _ERROR_STATUS:
         text = redact_error(text, pacer)
-    answer = _Answer(
+    return _Answer(
         text[1:-1],
         id=_text_or_none(assembled.get("id")),
         model=_text_or_none(assembled.get("model")),
@@ -345,7 +345,6 @@ def _streamed(
         disconnected=not (captured.ended or reader.done),
         error=error,
     )
-    return answer
 
 
 def _streamed_response(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:

@@ -260,7 +260,9 @@ RECORD = '"_dspark":{"seq":1,"lane":"0003","path":"%s","status":%d%s}'
 CONTENTS = ['{"a":1}', '{"a":', "no", "", "[1]", "```json\n{}\n```"]
 
 
-@pytest.mark.parametrize("place", ["none", "first", "middle", "last", "alone", "null", "twice", "first, spelled otherwise"])
+@pytest.mark.parametrize(
+    "place", ["none", "first", "middle", "last", "alone", "null", "twice", "first, spelled otherwise"]
+)
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 @pytest.mark.parametrize("known", ["", ',"completed":true', ',"completed":false', ',"request":{"guided_json":{}}'])
 def test_the_record_object_may_stand_anywhere(place: str, path: str, known: str) -> None:
@@ -290,7 +292,9 @@ def test_the_record_object_may_stand_anywhere(place: str, path: str, known: str)
 def test_numbers_in_all_their_lengths() -> None:
     source = random.Random(1)
     digits = [str(source.randrange(10**count)) for count in range(1, 25) for _ in range(40)]
-    numbers = [f"{sign}{one}{rest}" for one in digits for sign in ("", "-") for rest in ("", "." + source.choice(digits))]
+    numbers = [
+        f"{sign}{one}{rest}" for one in digits for sign in ("", "-") for rest in ("", "." + source.choice(digits))
+    ]
     numbers += [f"{one}.{'0' * source.randrange(8)}{source.choice(digits)}" for one in digits]
     contents = [f'{{"a":{one},"c":{one},"l":[{{"x":{one}}}],"e":{one}}}' for one in numbers]
     compare_lines([choice_line(one) for one in contents])
@@ -300,7 +304,12 @@ def test_strings_and_names_at_the_ends_of_blocks() -> None:
     contents = []
     for length in range(70):
         for text in ("x" * length, "é" * length, "\\n" * length, "x" * length + "\\u00e9", "x" * length + '\\\\\\"y'):
-            contents += [f'{{"b":"{text}"}}', f'{{"b":"{text}"', f'{{"{text}":1,"a":2}}', f'{{"b" {" " * length}: "{text}"}}']
+            contents += [
+                f'{{"b":"{text}"}}',
+                f'{{"b":"{text}"',
+                f'{{"{text}":1,"a":2}}',
+                f'{{"b" {" " * length}: "{text}"}}',
+            ]
     compare_lines([choice_line(one) for one in contents])
     # The last line of a buffer has nothing behind it, and no line feed perhaps.
     for one in contents:

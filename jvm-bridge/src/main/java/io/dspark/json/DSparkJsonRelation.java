@@ -14,8 +14,8 @@ import org.apache.spark.sql.sources.PrunedScan;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A table of a catalog, in the older form of a source: where the session catalog is not Spark's own (it is Delta's, say)
- * Spark reads tables in no other. It is a query to the same source; nested fields are not pruned.
+ * A table of a catalog, in the older form of a source: where the session catalog is not Spark's own (but Delta's,
+ * say) Spark reads tables in no other. It is a query to the same source; nested fields are not pruned.
  */
 final class DSparkJsonRelation extends BaseRelation implements PrunedScan {
   private final SQLContext context;

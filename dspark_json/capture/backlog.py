@@ -21,7 +21,7 @@ Waiter = asyncio.Future[bool]
 
 # Of the time that the event loop took for its own things, the hook may take as much again as this part.
 _SHARE: Final = 0.5
-_LONGEST_TURN_SECONDS: Final = 5e-3
+_LONGEST_TURN_SECONDS: Final = 25e-3
 # The factor by which turns grow as the backlog fills from empty to full.
 LONGEST_STRETCH: Final = 64
 

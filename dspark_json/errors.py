@@ -36,6 +36,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      ├── EngineUnavailableError         DSPARK_JSON_ENGINE_UNAVAILABLE
      ├── EngineFailedError              DSPARK_JSON_ENGINE_FAILED
      ├── DeviceError                    DSPARK_JSON_DEVICE
+     ├── DeploymentError                DSPARK_JSON_DEPLOYMENT
      ├── MissingPackageError            DSPARK_JSON_MISSING_PACKAGE
      ├── WorkerError
      │    ├── WorkerStartError          DSPARK_JSON_WORKER_START
@@ -264,6 +265,12 @@ class DeviceError(DSparkJsonError):
     """The memory of a GPU can't be allocated, opened or copied."""
 
     code = "DSPARK_JSON_DEVICE"
+
+
+class DeploymentError(DSparkJsonError):
+    """A service that runs model servers refuses a deployment, or what it runs has failed."""
+
+    code = "DSPARK_JSON_DEPLOYMENT"
 
 
 class MissingPackageError(DSparkJsonError):

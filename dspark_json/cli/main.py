@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from dspark_json import __version__
-from dspark_json.cli import doctor, import_answers, output, parse, proxy, replay, schema, serve, tail
+from dspark_json.cli import deploy, doctor, import_answers, output, parse, proxy, replay, schema, serve, tail
 from dspark_json.cli.bench import command as bench
 from dspark_json.cli.demo import command as demo
 from dspark_json.errors import DSparkJsonError
@@ -26,6 +26,7 @@ _COMMANDS: Final = (
     ("import", import_answers),
     ("replay", replay),
     ("doctor", doctor),
+    ("deploy", deploy),
     ("bench", bench),
 )
 

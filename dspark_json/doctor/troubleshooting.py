@@ -161,6 +161,11 @@ TROUBLES: Final = (
         ("gpu_device", "gpu_mig", "gpu_ipc", "pid_namespace", "container"),
     ),
     Trouble(
+        "DSPARK_JSON_DEPLOYMENT",
+        "GPUStack's key may not manage models, the name is taken, or the server that it started has ended.",
+        "The message has GPUStack's own words; the log of the instance there says why a server ended (deploy.md).",
+    ),
+    Trouble(
         "DSPARK_JSON_RECORDED_LINE",
         "A line of a file given to `import` or `replay` is of no form that is known.",
         "The message names file and line; mend or remove it, or see the command's `--help` for the forms.",

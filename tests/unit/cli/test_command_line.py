@@ -32,6 +32,7 @@ def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Com
         ("doctor", "--help"),
         ("proxy", "--help"),
         ("serve", "--help"),
+        ("deploy", "gpustack", "--help"),
         ("bench", "capture", "--help"),
     ],
 )

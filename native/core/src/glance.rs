@@ -79,10 +79,9 @@ impl Glance {
                     walk.value(1)?;
                 }
             }
-            if let Some(place) = self.settings.iter().position(|name| Some(name.as_str()) == key.plain()) {
-                if kept[place].replace(walk.since(start)).is_some() {
-                    return None;
-                }
+            let place = self.settings.iter().position(|name| Some(name.as_str()) == key.plain());
+            if place.is_some_and(|place| kept[place].replace(walk.since(start)).is_some()) {
+                return None;
             }
             Some(())
         })?;
@@ -152,7 +151,8 @@ impl Glance {
                 }
             })?;
             count += 1;
-            ended += usize::from(matches!(reason.value.flatten(), Some(reason) if reason != "abort" && reason != "error"));
+            ended +=
+                usize::from(matches!(reason.value.flatten(), Some(reason) if reason != "abort" && reason != "error"));
             Some(())
         })?;
         Some(count > 0 && ended == count)
@@ -178,6 +178,9 @@ fn object_of(names: &[String], values: &[Option<&str>]) -> Vec<u8> {
     text.push(b'}');
     text
 }
+
+/// A member's value: none is the JSON null.
+type OrNull<T> = Option<T>;
 
 /// A member that must not come twice.
 struct Once<T> {
@@ -249,14 +252,14 @@ impl<'a> Walk<'a> {
         self.bytes[self.at..].starts_with(wanted.as_bytes()).then(|| self.at += wanted.len())
     }
 
-    fn text_or_null(&mut self) -> Option<Option<&'a str>> {
+    fn text_or_null(&mut self) -> Option<OrNull<&'a str>> {
         match self.peek()? {
             b'"' => Some(Some(self.string()?.plain()?)),
             _ => self.literal("null").map(|()| None),
         }
     }
 
-    fn flag_or_null(&mut self) -> Option<Option<bool>> {
+    fn flag_or_null(&mut self) -> Option<OrNull<bool>> {
         match self.peek()? {
             b't' => self.literal("true").map(|()| Some(true)),
             b'f' => self.literal("false").map(|()| Some(false)),
@@ -265,7 +268,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Name and text of the schema of a `response_format`; none in one of type `text`.
-    fn response_format(&mut self) -> Option<Option<(Option<&'a str>, &'a str)>> {
+    fn response_format(&mut self) -> Option<OrNull<(Option<&'a str>, &'a str)>> {
         if self.peek()? == b'n' {
             return self.literal("null").map(|()| None);
         }
@@ -416,7 +419,8 @@ mod tests {
 
     #[test]
     fn a_request_gives_the_schema_of_its_format() {
-        let text = br#"{"response_format":{"json_schema":{"strict":true,"name":"a","schema":{"x":1}},"type":"json_schema"}}"#;
+        let text =
+            br#"{"response_format":{"json_schema":{"strict":true,"name":"a","schema":{"x":1}},"type":"json_schema"}}"#;
         assert_eq!(glance().request(text).unwrap().schema, Some((Some("a"), r#"{"x":1}"#)));
     }
 
@@ -456,7 +460,7 @@ mod tests {
             (r#"[{"finish_reason":"stop","message":{"prompt":null,"a":"\""}},{"finish_reason":"length"}]"#, true),
             (r#"[{"finish_reason":"stop"},{"finish_reason":null}]"#, false),
             (r#"[{"finish_reason":"abort"}]"#, false),
-            (r#"[{}]"#, false),
+            ("[{}]", false),
             ("[]", false),
             ("null", false),
         ] {

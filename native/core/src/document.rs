@@ -4,7 +4,6 @@
 //! they are allowed, and gives the members of an object that count among duplicates.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use crate::rescue::escape_control;
 use crate::scan::{Cursor, MAX_DEPTH, padded, skip_space};
@@ -21,6 +20,21 @@ pub(crate) enum Kind {
     Null,
 }
 
+impl Kind {
+    /// That of the value that begins with a byte.
+    fn of(byte: u8) -> Self {
+        match byte {
+            b'{' => Self::Object,
+            b'[' => Self::Array,
+            b'"' => Self::String,
+            b't' => Self::True,
+            b'f' => Self::False,
+            b'n' => Self::Null,
+            _ => Self::Number,
+        }
+    }
+}
+
 /// The text is not JSON; `is_cut`: it just ends too early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken {
@@ -30,8 +44,8 @@ pub(crate) struct Broken {
 const CUT: Broken = Broken { is_cut: true };
 const BROKEN: Broken = Broken { is_cut: false };
 
+/// As small as it can be: there may be one for every second byte of a text.
 struct Node {
-    kind: Kind,
     start: u32,
     end: u32,
     /// The node behind this one and all that it holds.
@@ -89,7 +103,7 @@ impl<'d> Value<'d> {
     }
 
     pub(crate) fn kind(self) -> Kind {
-        self.noted().kind
+        Kind::of(self.document.text[self.start()])
     }
 
     pub(crate) fn start(self) -> usize {
@@ -140,22 +154,22 @@ impl<'d> Value<'d> {
 
     /// The members of an object that count: of duplicate names the last one, of those in `first_wins` the first one.
     pub(crate) fn members(self, first_wins: &[&[u8]]) -> Members<'d> {
-        let mut found: Vec<Option<(Cow<'d, [u8]>, Value<'d>)>> = Vec::new();
-        let mut places: HashMap<Cow<'d, [u8]>, usize> = HashMap::new();
-        for (name, value) in self.occurrences() {
-            steps::add(name.len());
-            if let Some(place) = places.get_mut(&name) {
-                if first_wins.contains(&&*name) {
-                    continue;
-                }
-                found[*place] = None;
-                *place = found.len();
-            } else {
-                places.insert(name.clone(), found.len());
-            }
-            found.push(Some((name, value)));
+        let mut found: Members<'d> = self.occurrences().collect();
+        // Sorted by name: less memory than a map, where a record has nothing but members.
+        let mut order: Vec<usize> = (0..found.len()).collect();
+        order.sort_unstable_by(|&one, &other| {
+            steps::add(1);
+            found[one].0.cmp(&found[other].0).then(one.cmp(&other))
+        });
+        let mut counts = vec![false; found.len()];
+        for same in order.chunk_by(|&one, &other| found[one].0 == found[other].0) {
+            steps::add(found[same[0]].0.len());
+            let does_first = first_wins.contains(&&*found[same[0]].0);
+            counts[if does_first { same[0] } else { same[same.len() - 1] }] = true;
         }
-        found.into_iter().flatten().collect()
+        let mut counts = counts.into_iter();
+        found.retain(|_| counts.next().unwrap_or_default());
+        found
     }
 
     /// What a string says.
@@ -248,10 +262,10 @@ impl<'a> Parser<'a> {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "`run` refuses longer texts")]
-    fn note(&mut self, kind: Kind, start: usize, end: usize) {
+    fn note(&mut self, start: usize, end: usize) {
         steps::add(1);
         let next = self.document.nodes.len() as u32 + 1;
-        self.document.nodes.push(Node { kind, start: start as u32, end: end as u32, next });
+        self.document.nodes.push(Node { start: start as u32, end: end as u32, next });
     }
 
     /// Reads a scalar, an empty container, or the opening of containers up to a scalar; where that ends.
@@ -267,7 +281,7 @@ impl<'a> Parser<'a> {
                 return Err(BROKEN);
             }
             self.open.push(self.document.nodes.len());
-            self.note(kind, at, at);
+            self.note(at, at);
             at = self.space(at + 1);
             if self.byte(at)? == closer {
                 return Ok(self.close(at));
@@ -282,7 +296,7 @@ impl<'a> Parser<'a> {
     fn after_value(&mut self, node: usize, at: usize) -> Result<usize, Broken> {
         let mut at = self.space(at);
         let byte = self.byte(at)?;
-        let is_object = self.document.nodes[node].kind == Kind::Object;
+        let is_object = self.document.text[self.document.nodes[node].start as usize] == b'{';
         if byte == if is_object { b'}' } else { b']' } {
             return Ok(self.close(at));
         }
@@ -312,7 +326,7 @@ impl<'a> Parser<'a> {
             return Err(BROKEN);
         }
         let end = self.string(at)?;
-        self.note(Kind::String, at, end);
+        self.note(at, end);
         let colon = self.space(end);
         if self.byte(colon)? != b':' {
             return Err(BROKEN);
@@ -324,7 +338,7 @@ impl<'a> Parser<'a> {
         let (kind, end) = match byte {
             b'"' => {
                 let end = self.string(at)?;
-                self.note(Kind::String, at, end);
+                self.note(at, end);
                 return Ok(end);
             }
             b'-' | b'0'..=b'9' => (Kind::Number, self.number(at)?),
@@ -343,7 +357,7 @@ impl<'a> Parser<'a> {
         {
             return Err(BROKEN);
         }
-        self.note(kind, at, end);
+        self.note(at, end);
         Ok(end)
     }
 

@@ -26,8 +26,11 @@ impl Reader<'_> {
         let plan = self.plan;
         let root = document.root();
         let line = document.text();
-        let (record, answer): (Members<'_>, Members<'_>) =
-            root.members(first_wins(root)).into_iter().partition(|(name, _)| &**name == RECORD);
+        let mut answer = root.members(first_wins(root));
+        let record: Members<'_> = match answer.iter().position(|(name, _)| &**name == RECORD) {
+            Some(place) => vec![answer.remove(place)],
+            None => Vec::new(),
+        };
         self.is_exact = true;
         self.rescue.note_members();
         self.exact_members(line, &record, &plan.rows, rows, row, None)?;
@@ -195,7 +198,7 @@ impl Reader<'_> {
         path: Option<&Path<'_>>,
     ) -> Scan<()> {
         // (column, place of the name among the column's, name, value)
-        let mut found = Vec::with_capacity(members.len());
+        let mut found = Vec::new();
         for &(ref name, value) in members {
             steps::add(name.len());
             if value.kind() == Kind::Null {

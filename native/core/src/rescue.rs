@@ -3,7 +3,6 @@
 //! What is kept is bounded, so that time and memory stay linear in the line. Where the entries of one content pass a
 //! bound its whole value takes their place, where then those of the record do, the whole values of its members.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::error::{Scan, Stop};
@@ -154,8 +153,9 @@ pub(crate) struct Rescue {
     /// How much is kept of the record itself, and of the contents that were read.
     amount: Amount,
     content: Option<Content>,
-    /// The record's members that have entries, where they are noted.
-    members: Option<HashSet<Vec<u8>>>,
+    /// A place in each of the record's members that have entries, where they are noted, and the name of the last one.
+    members: Option<Vec<usize>>,
+    member: Vec<u8>,
 }
 
 impl Rescue {
@@ -169,6 +169,7 @@ impl Rescue {
             amount: Amount::default(),
             content: None,
             members: None,
+            member: Vec::new(),
         }
     }
 
@@ -182,7 +183,7 @@ impl Rescue {
     }
 
     pub(crate) fn note_members(&mut self) {
-        self.members = Some(HashSet::new());
+        self.members = Some(Vec::new());
     }
 
     /// What is kept from now on stands inside the content at this place of the record.
@@ -239,9 +240,13 @@ impl Rescue {
         }
         self.entries.clear();
         self.text.clear();
-        let noted = self.members.take().unwrap_or_default();
-        for (name, start, raw) in members.filter(|(name, ..)| noted.contains(*name)) {
-            self.write_entry(&Path::name(None, name), (start, 0), raw);
+        let mut noted = self.members.take().unwrap_or_default();
+        noted.sort_unstable();
+        for (name, start, raw) in members {
+            let next = noted.get(noted.partition_point(|&place| place < start));
+            if next.is_some_and(|&place| place < start + raw.len()) {
+                self.write_entry(&Path::name(None, name), (start, 0), raw);
+            }
         }
     }
 
@@ -262,16 +267,18 @@ impl Rescue {
         if !self.is_wanted {
             return;
         }
+        let place = self.content.map_or((start, 0), |content| (content.place, start));
         if let Some(members) = &mut self.members
-            && !members.contains(path.member())
+            && (members.is_empty() || self.member != path.member())
         {
-            members.insert(path.member().to_vec());
+            members.push(place.0);
+            self.member.clear();
+            self.member.extend_from_slice(path.member());
         }
         let amount = self.content.map_or(self.amount, |content| content.amount);
         if self.amount.passes_a_bound() || amount.passes_a_bound() {
             return;
         }
-        let place = self.content.map_or((start, 0), |content| (content.place, start));
         self.write_entry(path, place, raw);
         let amount = self.content.as_mut().map_or(&mut self.amount, |content| &mut content.amount);
         amount.entries += 1;

@@ -256,8 +256,8 @@ def test_what_only_the_exact_way_reads(answer: str) -> None:
     compare_lines([b"{" + answer.encode() + b',"_dspark":{"status":200}}\n', b"{" + answer.encode() + b"}\n"])
 
 
-RECORD = '"_dspark":{"seq":1,"lane":"0003","path":"%s","status":%d%s}'
-CONTENTS = ['{"a":1}', '{"a":', "no", "", "[1]", "```json\n{}\n```"]
+RECORD_OBJECT = '"_dspark":{"seq":1,"lane":"0003","path":"%s","status":%d%s}'
+SHORT_CONTENTS = ['{"a":1}', '{"a":', "no", "", "[1]", "```json\n{}\n```"]
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,8 @@ CONTENTS = ['{"a":1}', '{"a":', "no", "", "[1]", "```json\n{}\n```"]
 @pytest.mark.parametrize("known", ["", ',"completed":true', ',"completed":false', ',"request":{"guided_json":{}}'])
 def test_the_record_object_may_stand_anywhere(place: str, path: str, known: str) -> None:
     lines = []
-    for status, content, reason in itertools.product([200, 500], CONTENTS, ["stop", "length", "abort", None]):
-        record = RECORD % (path, status, known)
+    for status, content, reason in itertools.product([200, 500], SHORT_CONTENTS, ["stop", "length", "abort", None]):
+        record = RECORD_OBJECT % (path, status, known)
         call = {"function": {"name": "weather", "arguments": content}}
         message = {"content": content, "tool_calls": [call] * (reason == "stop")}
         choices = json.dumps({"choices": [{"message": message, "finish_reason": reason}]})[1:-1]

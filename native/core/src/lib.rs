@@ -25,8 +25,10 @@ mod scan;
 mod shape;
 mod steps;
 mod taps;
+mod text;
 mod texts;
 mod walk;
+mod wire;
 
 #[cfg(test)]
 mod linear;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::columns::{Column, Struct, Text};
+use crate::columns::{Column, Struct};
 use crate::content::Status;
 use crate::document::text_of;
 use crate::error::{Scan, Stop};
@@ -13,6 +13,7 @@ use crate::rescue::Path;
 use crate::scan::{Cursor, PADDING, grow, skip_space};
 use crate::shape::{Shape, StructShape};
 use crate::taps::{Span, Tap};
+use crate::text::Text;
 
 impl Reader<'_> {
     /// Whether the server stopped writing the choice's texts before their end; `None`: not known yet.

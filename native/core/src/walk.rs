@@ -14,9 +14,10 @@ use crate::numbers::{self, FIRST_SECOND, LAST_SECOND, MICROS, MICROSECONDS};
 use crate::reader::Reader;
 use crate::rescue::Path;
 use crate::scan::{Cursor, deeper};
-use crate::shape::{Kind, ListRole, ListShape, MapShape, Name, Shape, StructRole, StructShape};
+use crate::shape::{Kind, ListRole, ListShape, MapShape, Shape, StructRole, StructShape};
 use crate::steps;
 use crate::taps::{Span, Tap};
+use crate::wire::Name;
 
 /// Names up to this many are compared with each other, more of them are hashed.
 const FEW: usize = 8;

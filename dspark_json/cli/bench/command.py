@@ -7,18 +7,19 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.cli.bench import parse_command
+from dspark_json.cli.bench import parse_command, spark_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SUMMARY: Final = "measure what the hook costs and how fast answers are parsed"
+SUMMARY: Final = "measure what the hook costs, how fast answers are parsed, and how fast Spark has them"
 DESCRIPTION: Final = "Measure this product on this machine."
 _WIDTH: Final = 100  # where there is no terminal to ask
 EXAMPLES: Final = """\
 examples:
   dspark-json bench capture
   dspark-json bench parse --megabytes 64
+  dspark-json bench spark --sinks noop
 """
 
 _CAPTURE_EXAMPLES: Final = """\
@@ -62,14 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--proxy", action="store_true", help="instead, measure dspark-json proxy before the server")
     what.add_argument("--memory", type=_positive, metavar="N", help="instead, watch the server's memory over N answers")
     capture.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
-    parse = subjects.add_parser(
-        "parse",
-        help=parse_command.SUMMARY,
-        description=parse_command.DESCRIPTION,
-        epilog=parse_command.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parse_command.add_arguments(parse)
+    for name, module in (("parse", parse_command), ("spark", spark_command)):
+        subject = subjects.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.DESCRIPTION,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(subject)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.subject == "parse":
         document = parse_command.document(options, say)
+    elif options.subject == "spark":
+        document = spark_command.document(options, say)
     else:
         measure = _memory if options.memory else _proxy if options.proxy else _capture
         document = measure(options, say)

@@ -77,9 +77,10 @@ def _parsers(plan: ParsePlan, folder: Path, running: contextlib.ExitStack, say: 
     kind = content_type()
 
     def from_json() -> Parser:
-        from dspark_json.cli.bench.spark import FromJsonParser, local_spark
+        from dspark_json.cli.bench.from_json import FromJsonParser
+        from dspark_json.cli.bench.spark_session import local_spark
 
-        return FromJsonParser(running.enter_context(local_spark(folder)), kind)
+        return FromJsonParser(running.enter_context(local_spark(folder, remedy="Leave it out with --without from_json.")), kind)
 
     makers: dict[str, Callable[[], Parser]] = {
         "native": lambda: EngineParser(NativeEngine(), kind),

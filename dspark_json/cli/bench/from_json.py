@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.cli.bench.parsers import Pass
 from dspark_json.cli.bench.wire_types import record_columns
-from dspark_json.errors import DSparkJsonError
 from dspark_json.schema.ddl import columns_to_ddl
 from dspark_json.schema.envelope import CORRUPT_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -67,52 +62,3 @@ class FromJsonParser:
         # After the name of the command, in brackets: the state, then numbers; the 12th and 13th are user and system.
         numbers = Path(f"/proc/{self._pid}/stat").read_text().rpartition(") ")[2].split()
         return (int(numbers[11]) + int(numbers[12])) / _TICKS_PER_SEC
-
-
-@contextlib.contextmanager
-def local_spark(folder: Path) -> Iterator[SparkSession]:
-    """A Spark with one core that keeps its files and its log in ``folder``; raises ``DSparkJsonError``."""
-    from pyspark.sql import SparkSession
-
-    log = folder / "spark.log"
-    settings = {
-        "spark.driver.memory": "2g",
-        "spark.local.dir": str(folder),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.driver.extraJavaOptions": f'-Djava.io.tmpdir="{folder}" -XX:-UsePerfData',
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    builder = SparkSession.Builder().master("local[1]").appName("dspark-json bench")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    try:
-        with _outputs_to(log):
-            spark = builder.getOrCreate()
-    except Exception as error:
-        said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
-        raise DSparkJsonError(
-            f"Spark did not start: {str(error).strip().splitlines()[0]}",
-            remedy="; ".join(["Leave it out with --without from_json.", *said]),
-        ) from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-@contextlib.contextmanager
-def _outputs_to(log: Path) -> Iterator[None]:
-    """Point this process's standard error at ``log``, so that the JVM started meanwhile inherits that."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

@@ -1,0 +1,151 @@
+"""``dspark-json bench spark``: arguments, and the speeds as tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUMMARY: Final = "answers into Spark, beside Spark's from_json"
+DESCRIPTION: Final = (
+    "How many answers become rows of a Spark sink in a CPU second: by the JVM connector and by the Python source, beside\n"
+    "readStream.text + from_json + from_json of the content, and readStream.json + from_json of the content. All read\n"
+    "the same bytes in the same micro-batches on the same cores in the same JVM, in turn. CPU is that of the JVM and\n"
+    "of all processes it has started. Columns: all with the typed content, three (id, created, usage), or content (id\n"
+    'and the typed content). "narrow schema" is one cut by hand to what is selected. Needs Java 17 and\n'
+    "dspark-json[demo]."
+)
+EXAMPLES: Final = """\
+examples:
+  dspark-json bench spark
+  dspark-json bench spark --megabytes 50 --sinks noop --columns three,content --json
+"""
+
+# As in `spark_pipelines` and `spark_streams`, which are not imported before they are needed.
+_SINKS: Final = ("noop", "delta")
+_COLUMNS: Final = ("all", "three", "content")
+_ADAPTERS: Final = ("jvm", "python", "json_files")
+_WIDTH: Final = 130  # where there is no terminal to ask
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``bench spark``."""
+    parser.add_argument("--megabytes", type=_positive, default=200, metavar="N", help="size of the answers (200)")
+    parser.add_argument("--batches", type=_positive, default=4, metavar="N", help="micro-batches they come in (4)")
+    parser.add_argument("--rounds", type=_positive, default=5, metavar="N", help="rounds; the median counts (5)")
+    parser.add_argument("--cores", type=_positive, default=2, metavar="N", help="cores of the local Spark (2)")
+    for name, known in (("sinks", _SINKS), ("columns", _COLUMNS), ("adapters", _ADAPTERS)):
+        words = ",".join(known)
+        parser.add_argument(f"--{name}", type=_some_of(known), default=known, metavar="NAMES", help=f"some of {words}")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
+
+
+def document(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, print the tables, and return what ``--json`` prints."""
+    from dspark_json.cli.bench.spark_streams import StreamPlan, measure_streams
+    from dspark_json.cli.packages import require_java, require_packages
+
+    require_packages("pyspark", *(("delta",) if "delta" in options.sinks else ()), extra="demo")
+    require_java()
+    plan = StreamPlan(
+        options.megabytes,
+        options.batches,
+        options.rounds,
+        options.cores,
+        options.sinks,
+        options.columns,
+        options.adapters,
+    )
+    results = measure_streams(plan, say)
+    for sink in plan.sinks:
+        for columns in plan.columns:
+            _print_speeds([r for r in results if (r["sink"], r["columns"]) == (sink, columns)], stderr=options.json)
+    _print_spent(results, stderr=options.json)
+    return {"results": results, "plan": asdict(plan)}
+
+
+def _print_speeds(results: list[dict[str, Any]], *, stderr: bool) -> None:
+    from rich.table import Table
+
+    sink, columns = results[0]["sink"], results[0]["columns"]
+    table = Table(title=f"{columns} → {sink} (median over rounds, 95 % confidence interval)", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for title in ("records/CPU s", "records/s", "MB/s", "CPU s", "p50, p99, ms", "times, CPU", "clock"):
+        table.add_column(title, justify="right")
+    narrow = "ratio_narrow_cpu" in results[0]
+    if narrow:
+        table.add_column("times narrow, CPU", justify="right")
+    for result in results:
+        table.add_row(
+            _label(result),
+            f"{result['records_per_cpu_s']:,}",
+            f"{result['records_per_s']:,}",
+            f"{result['mb_per_s']:.1f}",
+            f"{result['cpu_s']:.2f}",
+            f"{result['batch_p50_ms']:,}, {result['batch_p99_ms']:,}",
+            _shown(result, "ratio_cpu"),
+            f"{result['ratio_wall']:.2f}",
+            *([_shown(result, "ratio_narrow_cpu")] if narrow else []),
+        )
+    _console(stderr=stderr).print(table)
+
+
+def _print_spent(results: list[dict[str, Any]], *, stderr: bool) -> None:
+    from rich.table import Table
+
+    table = Table(title="where the CPU seconds go (medians)", title_justify="left")
+    table.add_column("", no_wrap=True)
+    parts = {
+        "python_user": "Python: user",
+        "python_system": "Python: kernel",
+        "tasks_user": "tasks: user",
+        "tasks_system": "tasks: kernel",
+        "compiler": "JIT",
+        "memory": "GC",
+        "helpers": "helpers",
+        "others": "driver, rest",
+    }
+    for title in parts.values():
+        table.add_column(title, justify="right")
+    for result in results:
+        spent = result["spent_s"]
+        title = f"{result['columns']} → {result['sink']}: {_label(result)}"
+        table.add_row(title, *(f"{spent[part]:.2f}" for part in parts))
+    _console(stderr=stderr).print(table)
+
+
+def _console(*, stderr: bool) -> Any:
+    from rich.console import Console
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, width=None if terminal else _WIDTH)
+
+
+def _label(result: dict[str, Any]) -> str:
+    return f"{result['adapter']}, narrow schema" if result["narrow"] else str(result["adapter"])
+
+
+def _shown(result: dict[str, Any], name: str) -> str:
+    low, high = result[f"{name}_ci"]
+    return f"{result[name]:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a whole number above 0')
+    return int(text)
+
+
+def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    def names(text: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(text.split(",")))
+        for name in found:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f'"{name}" is none of {", ".join(known)}')
+        return found
+
+    return names

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TICKS_PER_SEC: Final = os.sysconf("SC_CLK_TCK")
+_WAITED_FOR: Final = 13  # where the times of children that have ended stand
 
 # Threads of a JVM by the beginning of their names, of which the kernel keeps 15 characters.
 _THREADS: Final = (
@@ -31,8 +32,8 @@ OTHERS: Final = "others"
 class CpuTimes:
     """Seconds in user mode and in the kernel, by part.
 
-    ``PYTHON`` are the processes that the JVM runs, ``HELPERS`` those it ran (Hadoop has a ``chmod`` for each new file), the
-    others are threads of its own; ``OTHERS`` has all the rest of it, such as the threads that plan micro-batches.
+    ``PYTHON`` are the processes that the JVM runs, ``HELPERS`` those it ran (Hadoop has a ``chmod`` for each new file),
+    the others are threads of its own; ``OTHERS`` has all the rest of it, such as the threads that plan micro-batches.
     """
 
     parts: Mapping[str, tuple[float, float]]
@@ -42,35 +43,60 @@ class CpuTimes:
         """All seconds."""
         return sum(user + system for user, system in self.parts.values())
 
-    def since(self, before: CpuTimes) -> CpuTimes:
-        """What was spent after an earlier look; a thread that ended meanwhile counts among ``OTHERS``."""
-        spent = {}
-        for part, (user, system) in self.parts.items():
-            earlier = before.parts.get(part, (0.0, 0.0))
-            spent[part] = (user - earlier[0], system - earlier[1])
-        return CpuTimes(spent)
 
+@dataclass(frozen=True, slots=True)
+class CpuClock:
+    """What a JVM, its threads and the processes below it had spent at a moment, in ticks: user mode, kernel."""
 
-def cpu_times(jvm: int) -> CpuTimes:
-    """What the process ``jvm`` and its descendants, those that have ended too, have spent until now."""
-    parts = {name: [0, 0] for name in (PYTHON, HELPERS, OTHERS, *(part for _, part in _THREADS))}
-    for pid in _descendants(jvm):
-        with contextlib.suppress(OSError):  # it has just ended: its parent has its times
-            _add(parts[PYTHON], _stat(Path(f"/proc/{pid}/stat")), with_children=True)
-    whole = [0, 0]
-    stat = _stat(Path(f"/proc/{jvm}/stat"))
-    _add(whole, stat, with_children=False)
-    parts[HELPERS] = [int(stat[13]), int(stat[14])]
-    for task in Path(f"/proc/{jvm}/task").iterdir():
-        with contextlib.suppress(OSError):
-            name = (task / "comm").read_text()
-            part = next((part for begin, part in _THREADS if name.startswith(begin)), None)
-            if part is not None:
-                _add(parts[part], _stat(task / "stat"), with_children=False)
-    threads = [parts[part] for part in {part for _, part in _THREADS}]
-    for mode in (0, 1):
-        parts[OTHERS][mode] = whole[mode] - sum(thread[mode] for thread in threads)
-    return CpuTimes({name: (user / _TICKS_PER_SEC, system / _TICKS_PER_SEC) for name, (user, system) in parts.items()})
+    jvm: int
+    threads: Mapping[str, tuple[int, int]]
+    whole: tuple[int, int]
+    helpers: tuple[int, int]
+    own: Mapping[int, tuple[int, int]]
+    """Of each process below."""
+    ended: Mapping[int, tuple[int, int]]
+    """Of those that each of them has waited for."""
+
+    @classmethod
+    def of(cls, jvm: int) -> CpuClock:
+        """The present moment."""
+        own, ended = {}, {}
+        for pid in _descendants(jvm):
+            with contextlib.suppress(OSError):  # it has just ended
+                stat = _stat(Path(f"/proc/{pid}/stat"))
+                own[pid], ended[pid] = _times(stat), _times(stat, _WAITED_FOR)
+        threads = {part: (0, 0) for _, part in _THREADS}
+        for task in Path(f"/proc/{jvm}/task").iterdir():
+            with contextlib.suppress(OSError):
+                name = (task / "comm").read_text()
+                part = next((part for begin, part in _THREADS if name.startswith(begin)), None)
+                if part is not None:
+                    threads[part] = _sum(threads[part], _times(_stat(task / "stat")))
+        stat = _stat(Path(f"/proc/{jvm}/stat"))
+        return cls(jvm, threads, _times(stat), _times(stat, _WAITED_FOR), own, ended)
+
+    def spent(self) -> CpuTimes:
+        """What has been spent since."""
+        now = CpuClock.of(self.jvm)
+        parts = {part: _less(now.threads[part], ticks) for part, ticks in self.threads.items()}
+        rest = _less(now.whole, self.whole)
+        for ticks in parts.values():
+            rest = _less(rest, ticks)
+        # A process that has ended counts for the one that waited for it, from its beginning on. Nobody waits for some.
+        python, waited, gone = (0, 0), (0, 0), (0, 0)
+        for pid, ticks in now.own.items():
+            python = _sum(python, _less(ticks, self.own.get(pid, (0, 0))))
+            waited = _sum(waited, _less(now.ended[pid], self.ended.get(pid, (0, 0))))
+        for pid, ticks in self.own.items():
+            if pid not in now.own:
+                gone = _sum(gone, ticks)
+        late = _less(waited, gone)
+        parts[PYTHON] = _sum(python, (max(0, late[0]), max(0, late[1])))
+        parts[HELPERS] = _less(now.helpers, self.helpers)
+        parts[OTHERS] = rest
+        return CpuTimes(
+            {part: (user / _TICKS_PER_SEC, kernel / _TICKS_PER_SEC) for part, (user, kernel) in parts.items()}
+        )
 
 
 def descendants_memory(jvm: int) -> int:
@@ -102,6 +128,13 @@ def _stat(path: Path) -> list[str]:
     return path.read_text().rpartition(") ")[2].split()
 
 
-def _add(times: list[int], stat: list[str], *, with_children: bool) -> None:
-    for mode in (0, 1):
-        times[mode] += int(stat[11 + mode]) + (int(stat[13 + mode]) if with_children else 0)
+def _times(stat: list[str], at: int = 11) -> tuple[int, int]:
+    return int(stat[at]), int(stat[at + 1])
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _less(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] - other[0], one[1] - other[1]

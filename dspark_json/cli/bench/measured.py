@@ -49,7 +49,7 @@ class BenchServer:
 
     def __init__(self, running: RunningServer, spool: Path | None) -> None:
         self._running = running
-        self._spool = spool
+        self.spool = spool
         parts = urlsplit(running.address)
         self.host, self.port = str(parts.hostname), int(str(parts.port))
 
@@ -59,7 +59,7 @@ class BenchServer:
         got = run_load(load)
         if got.failures or not got.answers:
             raise DSparkJsonError(f"{got.failures} answers of the measured server were not as expected")
-        unrecorded = 0 if self._spool is None else got.answers - (self._drained(records + got.answers) - records)
+        unrecorded = 0 if self.spool is None else got.answers - (self._drained(records + got.answers) - records)
         return Spent((self._cpu_ns() - cpu) / 1000, unrecorded, got)
 
     def memory_bytes(self) -> int:
@@ -72,10 +72,10 @@ class BenchServer:
         return int(answer.json()["cpu_ns"])
 
     def _records(self) -> int:
-        if self._spool is None:
+        if self.spool is None:
             return 0
         try:
-            return sum(extent.next for extent in SpoolReader(self._spool).offsets().lanes.values())
+            return sum(extent.next for extent in SpoolReader(self.spool).offsets().lanes.values())
         except SpoolNotFoundError as error:
             raise DSparkJsonError("the hook of the measured server is off", remedy="See its log.") from error
 

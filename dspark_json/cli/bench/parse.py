@@ -80,7 +80,9 @@ def _parsers(plan: ParsePlan, folder: Path, running: contextlib.ExitStack, say: 
         from dspark_json.cli.bench.from_json import FromJsonParser
         from dspark_json.cli.bench.spark_session import local_spark
 
-        return FromJsonParser(running.enter_context(local_spark(folder, remedy="Leave it out with --without from_json.")), kind)
+        return FromJsonParser(
+            running.enter_context(local_spark(folder, remedy="Leave it out with --without from_json.")), kind
+        )
 
     makers: dict[str, Callable[[], Parser]] = {
         "native": lambda: EngineParser(NativeEngine(), kind),

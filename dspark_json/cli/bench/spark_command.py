@@ -12,23 +12,26 @@ if TYPE_CHECKING:
 
 SUMMARY: Final = "answers into Spark, beside Spark's from_json"
 DESCRIPTION: Final = (
-    "How many answers become rows of a Spark sink in a CPU second: by the JVM connector and by the Python source, beside\n"
-    "readStream.text + from_json + from_json of the content, and readStream.json + from_json of the content. All read\n"
-    "the same bytes in the same micro-batches on the same cores in the same JVM, in turn. CPU is that of the JVM and\n"
-    "of all processes it has started. Columns: all with the typed content, three (id, created, usage), or content (id\n"
-    'and the typed content). "narrow schema" is one cut by hand to what is selected. Needs Java 17 and\n'
+    "How many answers become rows of a Spark sink in a CPU second: by the JVM connector and by the Python source,\n"
+    "beside readStream.text + from_json + from_json of the content, and readStream.json + from_json of the content.\n"
+    "All read the same bytes in micro-batches of one size on the same cores in one JVM, in turn. CPU is that\n"
+    "of the JVM and of all processes it has started. Columns: all with the typed content, three (id, created, usage),\n"
+    'or content (id and the typed content). "narrow schema" is one cut by hand to what is selected. Needs Java 17 and\n'
     "dspark-json[demo]."
 )
 EXAMPLES: Final = """\
 examples:
   dspark-json bench spark
   dspark-json bench spark --megabytes 50 --sinks noop --columns three,content --json
+  dspark-json bench spark --latency
+  dspark-json bench spark --memory 10000
 """
 
 # As in `spark_pipelines` and `spark_streams`, which are not imported before they are needed.
 _SINKS: Final = ("noop", "delta")
 _COLUMNS: Final = ("all", "three", "content")
 _ADAPTERS: Final = ("jvm", "python", "json_files")
+_TRIGGER_MS: Final = 100
 _WIDTH: Final = 130  # where there is no terminal to ask
 
 
@@ -41,31 +44,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, known in (("sinks", _SINKS), ("columns", _COLUMNS), ("adapters", _ADAPTERS)):
         words = ",".join(known)
         parser.add_argument(f"--{name}", type=_some_of(known), default=known, metavar="NAMES", help=f"some of {words}")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument(
+        "--latency",
+        action="store_true",
+        help="instead, the time from the end of an answer to its row in a sink, at a trigger of 100 ms",
+    )
+    other.add_argument(
+        "--memory", type=_positive, metavar="N", help="instead, watch a stream's memory over N micro-batches"
+    )
+    parser.add_argument("--rate", type=_positive, default=500, metavar="N", help="answers a second for --latency (500)")
+    parser.add_argument("--seconds", type=_positive, default=30, metavar="S", help="length of --latency (30)")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
 
 
 def document(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure, print the tables, and return what ``--json`` prints."""
-    from dspark_json.cli.bench.spark_streams import StreamPlan, measure_streams
     from dspark_json.cli.packages import require_java, require_packages
 
     require_packages("pyspark", *(("delta",) if "delta" in options.sinks else ()), extra="demo")
     require_java()
-    plan = StreamPlan(
-        options.megabytes,
-        options.batches,
-        options.rounds,
-        options.cores,
-        options.sinks,
-        options.columns,
-        options.adapters,
-    )
+    if options.memory:
+        return _memory(options.memory, say)
+    return _latency(options, say) if options.latency else _speeds(options, say)
+
+
+def _speeds(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    from dspark_json.cli.bench.spark_streams import StreamPlan, measure_streams
+
+    names = ("megabytes", "batches", "rounds", "cores", "sinks", "columns", "adapters")
+    plan = StreamPlan(**{name: getattr(options, name) for name in names})
     results = measure_streams(plan, say)
     for sink in plan.sinks:
         for columns in plan.columns:
             _print_speeds([r for r in results if (r["sink"], r["columns"]) == (sink, columns)], stderr=options.json)
     _print_spent(results, stderr=options.json)
     return {"results": results, "plan": asdict(plan)}
+
+
+def _latency(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    from dspark_json.cli.bench.spark_latency import LatencyPlan, measure_latency
+    from dspark_json.cli.bench.spark_streams import REMEDY
+
+    # Rows can't be timed in noop; memory does no more than to keep them.
+    sinks = tuple("memory" if sink == "noop" else sink for sink in options.sinks)
+    plan = LatencyPlan(options.rate, options.seconds, _TRIGGER_MS, options.cores, sinks)
+    results = measure_latency(plan, say, REMEDY)
+    _print_latency(results, stderr=options.json)
+    return {"latency": results, "plan": asdict(plan)}
+
+
+def _memory(batches: int, say: Callable[[str], None]) -> dict[str, Any]:
+    from dspark_json.cli.bench.spark_memory import measure_stream_memory
+
+    memory = measure_stream_memory(batches, say)
+    say(
+        f"growth per 10,000 micro-batches: heap {memory['heap_mib_per_10000']} MiB, "
+        f"worker {memory['worker_mib_per_10000']} MiB; Arrow's allocator at the end: {memory['arrow_bytes']} bytes"
+    )
+    return {"memory": memory}
 
 
 def _print_speeds(results: list[dict[str, Any]], *, stderr: bool) -> None:
@@ -91,6 +128,28 @@ def _print_speeds(results: list[dict[str, Any]], *, stderr: bool) -> None:
             f"{result['ratio_wall']:.2f}",
             *([_shown(result, "ratio_narrow_cpu")] if narrow else []),
         )
+    _console(stderr=stderr).print(table)
+
+
+def _print_latency(results: list[dict[str, Any]], *, stderr: bool) -> None:
+    from rich.table import Table
+
+    table = Table(title="answer finished → row handed to the sink, ms", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for result in results:
+        table.add_column(result["sink"], justify="right")
+    rows = {
+        "p50": "p50_ms",
+        "p99": "p99_ms",
+        "p50 until the micro-batch is committed": "committed_p50_ms",
+        "p99 until the micro-batch is committed": "committed_p99_ms",
+        "mean": "mean_ms",
+    }
+    for title, name in rows.items():
+        table.add_row(title, *(f"{result[name]:.1f}" for result in results))
+    for step in results[0]["steps_ms"]:
+        table.add_row(f"  {step}", *(f"{result['steps_ms'][step]:.1f}" for result in results))
+    table.add_row("micro-batches, p50", *(f"{r['batches']}, {r['batch_p50_ms']:.1f}" for r in results))
     _console(stderr=stderr).print(table)
 
 

@@ -26,7 +26,8 @@ def local_spark(
 ) -> Iterator[SparkSession]:
     """A Spark with so many cores; raises ``DSparkJsonError``, with ``remedy``, where it does not start.
 
-    With ``connector`` both adapters are in it: ``dspark-json`` is the JVM connector, ``PYTHON_SOURCE`` the Python source.
+    With ``connector`` both adapters are in it: ``dspark-json`` is the JVM connector, ``PYTHON_SOURCE`` the Python
+    source.
     """
     from pyspark.sql import SparkSession
 

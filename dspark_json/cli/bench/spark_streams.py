@@ -12,7 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.answers import MEGABYTE
-from dspark_json.cli.bench.cpu_times import PYTHON, CpuTimes, cpu_times
+from dspark_json.cli.bench.cpu_times import PYTHON, CpuClock, CpuTimes
 from dspark_json.cli.bench.spark_answers import prepare_answers
 from dspark_json.cli.bench.spark_pipelines import BASELINE, Pipeline, pipelines, stream
 from dspark_json.cli.bench.spark_session import local_spark
@@ -50,7 +50,7 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One stream from its start to its end: seconds on the clock, CPU, the time of each micro-batch, what it counted."""
+    """One stream from start to end: seconds on the clock, CPU, the time of each micro-batch, what it counted."""
 
     wall_s: float
     cpu: CpuTimes
@@ -101,10 +101,10 @@ def _run(spark: SparkSession, pipeline: Pipeline, sink: str, answers: SparkAnswe
         .option("checkpointLocation", str(place / "checkpoint"))
         .trigger(availableNow=True)
     )
-    before, started = cpu_times(pid), time.perf_counter()
+    clock, started = CpuClock.of(pid), time.perf_counter()
     query = writer.start(str(place / "table")) if sink == "delta" else writer.start()
     done = query.awaitTermination(_TIMEOUT_SEC)
-    wall_s, cpu = time.perf_counter() - started, cpu_times(pid).since(before)
+    wall_s, cpu = time.perf_counter() - started, clock.spent()
     if not done:
         query.stop()
         raise DSparkJsonError(f"{pipeline.label} took more than {_TIMEOUT_SEC} s", remedy="Take fewer --megabytes.")
@@ -146,16 +146,15 @@ def _result(key: Key, runs: Mapping[Key, list[Run]], answers: SparkAnswers) -> d
 def _spent(runs: Sequence[Run]) -> dict[str, float]:
     """Median CPU seconds by part, and beside them the times that reads measured themselves, on the clock."""
 
-    def seconds(part: str, modes: slice) -> float:
-        return median(sum(run.cpu.parts[part][modes]) for run in runs)
+    def seconds(part: str, *modes: int) -> float:
+        return median(sum(run.cpu.parts[part][mode] for mode in modes) for run in runs)
 
-    user, both, system = slice(0, 1), slice(0, 2), slice(1, 2)
     spent = {
-        "python_user": seconds(PYTHON, user),
-        "python_system": seconds(PYTHON, system),
-        "tasks_user": seconds("tasks", user),
-        "tasks_system": seconds("tasks", system),
-        **{part: seconds(part, both) for part in ("compiler", "memory", "helpers", "others")},
+        "python_user": seconds(PYTHON, 0),
+        "python_system": seconds(PYTHON, 1),
+        "tasks_user": seconds("tasks", 0),
+        "tasks_system": seconds("tasks", 1),
+        **{part: seconds(part, 0, 1) for part in ("compiler", "memory", "helpers", "others")},
     }
     for name in ("parse_time_ms", "serialize_time_ms", "send_time_ms", "wait_time_ms"):
         if all(name in run.metrics for run in runs):

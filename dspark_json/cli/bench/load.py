@@ -77,7 +77,8 @@ class _Generator:
         self._load = load
         self.request = request
         self._loop = asyncio.get_running_loop()
-        self._idle: list[_Connection] = []
+        # In turn: a server closes a connection that nobody uses for some seconds.
+        self._idle: deque[_Connection] = deque()
         self._waiting: deque[float] = deque()
         self._sent = 0
         self._open = 0
@@ -96,7 +97,7 @@ class _Generator:
         self._begin = self._loop.time()
         try:
             if self._load.rate is None:
-                for connection in self._idle[:]:
+                for connection in list(self._idle):
                     self._ask_again(connection)
             else:
                 await self._come_at(self._load.rate)
@@ -115,12 +116,12 @@ class _Generator:
             due += gaps.expovariate(rate)
             if (pause := due - self._loop.time()) > 0:
                 await asyncio.sleep(pause)
-            if not self._more():
+            if self._done.done() or not self._more():
                 break
             self._sent += 1
             now = self._loop.time()
             if self._idle:
-                self._ask(self._idle.pop(), now)
+                self._ask(self._idle.popleft(), now)
             else:
                 self._waiting.append(now)
         self._end_if_over()
@@ -146,9 +147,10 @@ class _Generator:
         return self._loop.time()
 
     def lost(self, *, asking: bool) -> None:
-        """A connection was closed; by the server if it was ``asking``."""
-        if asking and not self._done.done():
-            self._done.set_exception(ConnectionError("the server closed a connection in the middle of an answer"))
+        """A connection was closed; by the server if it was ``asking``, or is still to be used."""
+        if (asking or self._load.rate is not None) and not self._done.done():
+            when = "in the middle of an answer" if asking else "that it was to be asked on again"
+            self._done.set_exception(ConnectionError(f"the server closed a connection {when}"))
 
     def _ask_again(self, connection: _Connection) -> None:
         if self._more():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from gpustack import GpuStack, argv
@@ -16,9 +18,6 @@ from unit.source.spools import ALL, labels, settings, write
 from dspark_json import __version__
 from dspark_json.cli.main import main
 from dspark_json.source.planner import Planner
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEY = "gpustack-secret"
 HOOK_KEY = "hook-secret"
@@ -298,6 +297,18 @@ def test_missing_keys_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: 
     _, err = deployed(capsys, *QWEN, status=2)
     assert "DSPARK_API_KEY is not a key" in err
     assert "words" not in err.split("blanks")[1]
+
+
+def test_the_page_about_it_shows_what_is_printed_and_a_file_that_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/deploy.md").read_text("utf-8")
+    (shown,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert json.loads(shown) == printed(capsys, *QWEN, "--dspark", 7)
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "qwen.toml").write_text(text.replace('url = "https://gpustack.example"', ""))
+    body = printed(capsys, "--file", tmp_path / "qwen.toml")
+    assert argv(body["backend_parameters"])[-2:] == ["--default-chat-template-kwargs", '{"enable_thinking":false}']
 
 
 def test_no_draft_is_a_word_of_warning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,7 @@ class Outcome:
         lines = [
             (
                 f"{told['seconds']} s, seed {self.seed}: {told['asked']} requests, {told['whole']} answers whole "
-                f"({told['whole_per_second']}/s, {told['whole_streamed']} streamed), {told['left']} left by their clients, "
+                f"({told['whole_per_second']}/s, {told['whole_streamed']} streamed), {told['left']} left by clients, "
                 f"{told['cut']} cut, {told['refused']} refused, {told['late']} not asked"
             ),
             f"killed: {kills}; reader errors: {self.reader_errors or 'none'}",

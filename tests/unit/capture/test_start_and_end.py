@@ -138,6 +138,31 @@ def test_the_spool_is_open_before_the_server_serves_and_whole_when_it_has_ended(
     assert json.loads((tmp_path / "s/lanes/0000/stats.json").read_text())["records"] == 500
 
 
+def test_an_answer_that_never_ends_keeps_no_server_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(ReplayApp):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await super().__call__(scope, receive, send)
+            if scope["type"] == "http":
+                await asyncio.sleep(3600)
+
+    app = Endless(answer_messages([PLAIN], end=False))
+    hook = make_hook(app, tmp_path / "s", monkeypatch)
+    asking: list[asyncio.Task[Client]] = []
+
+    async def work() -> None:
+        asking.append(asyncio.create_task(ask(hook, Client())))
+        await asyncio.sleep(0.05)
+
+    async def run() -> list[str]:
+        sent = await lifespan(hook, {}, work)
+        asking[0].cancel()
+        return sent
+
+    assert asyncio.run(run()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert hook._desk.under_way == 0
+    assert counters(hook)["dropped_records"] == 1
+
+
 @pytest.mark.parametrize("durability", ["async", "write"])
 def test_a_server_that_starts_again_is_captured_again(
     durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

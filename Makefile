@@ -53,7 +53,8 @@ bench: $(READY) ## Measure what the hook costs, then how fast answers are parsed
 	@$(BIN)/dspark-json bench capture
 	@$(BIN)/dspark-json bench parse
 
-soak: $(READY) ## Watch the memory of a server with the hook over 100,000 answers
+soak: $(READY) ## Every answer once, for SECONDS (60) of kills; then the memory of a server over 100,000 answers
+	@PYTHONPATH=tests $(BIN)/python -m soak.run --seconds $(SECONDS)
 	@$(BIN)/dspark-json bench capture --memory 100000
 
 fuzz: $(READY) ## Compare both engines on random records for SECONDS (60)

@@ -42,13 +42,14 @@ _SENT_BY_SERVER: Final = frozenset({"http.response.pathsend", "http.response.zer
 
 
 class Desk:
-    """What all exchanges of a hook share: settings, the appender, and how many bytes are held for answers under way."""
+    """What all exchanges of a hook share: settings, the appender, how many answers are under way, with what held."""
 
-    __slots__ = ("appender", "held", "max_held", "max_record", "max_request", "settings", "unrecorded")
+    __slots__ = ("appender", "held", "max_held", "max_record", "max_request", "settings", "under_way", "unrecorded")
 
     def __init__(self, settings: HookSettings, appender: Appender) -> None:
         self.settings = settings
         self.appender = appender
+        self.under_way = 0  # exchanges whose records are not submitted yet
         self.held = 0
         self.max_held = settings.assembly
         self.max_record = settings.max_record
@@ -92,6 +93,7 @@ class Exchange:
         self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
     ) -> None:
         self._desk = desk
+        desk.under_way += 1
         self._path = path
         self._request_headers = request_headers
         self._server_receive = receive
@@ -227,6 +229,7 @@ class Exchange:
         if self._submitted:
             return
         self._submitted = True
+        self._desk.under_way -= 1
         first = self._first_byte_at
         captured = Captured(
             self._path,

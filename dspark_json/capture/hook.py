@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # A key of the scope that says that a hook further out takes care of it.
 _TAKEN: Final = "dspark_json.hook"
 _OPEN_SECONDS: Final = 5.0
+# A server that ends cancels what is left and tells the end at once; applications take some turns of the loop to unwind.
+_UNWIND_STEPS: Final = 200
+_UNWIND_STEP_SECONDS: Final = 0.01
 _LAST_OF_LIFESPAN: Final = ("lifespan.startup.failed", "lifespan.shutdown.complete", "lifespan.shutdown.failed")
 
 
@@ -101,6 +104,7 @@ class JsonOutputHook:
                 if message["type"] == "lifespan.startup.complete":
                     await asyncio.to_thread(self._appender.wait_until_opened, _OPEN_SECONDS)
                 elif message["type"] in _LAST_OF_LIFESPAN:
+                    await self._wait_for_exchanges()
                     await asyncio.to_thread(self._appender.close, CLOSE_SECONDS)
                     self._control.close()
             except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
@@ -112,6 +116,13 @@ class JsonOutputHook:
             await self.app(scope, receive, pass_on)
         finally:
             scope.pop(_TAKEN, None)
+
+    async def _wait_for_exchanges(self) -> None:
+        """Let the answers that the server has just cancelled end: their records come once the application unwinds."""
+        for _ in range(_UNWIND_STEPS):
+            if not self._desk.under_way:
+                break
+            await asyncio.sleep(_UNWIND_STEP_SECONDS)
 
     def _start(self, scope: Scope) -> None:
         if self._appender.started:

@@ -138,6 +138,31 @@ def test_the_spool_is_open_before_the_server_serves_and_whole_when_it_has_ended(
     assert json.loads((tmp_path / "s/lanes/0000/stats.json").read_text())["records"] == 500
 
 
+def test_an_answer_that_never_ends_keeps_no_server_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(ReplayApp):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await super().__call__(scope, receive, send)
+            if scope["type"] == "http":
+                await asyncio.sleep(3600)
+
+    app = Endless(answer_messages([PLAIN], end=False))
+    hook = make_hook(app, tmp_path / "s", monkeypatch)
+    asking: list[asyncio.Task[Client]] = []
+
+    async def work() -> None:
+        asking.append(asyncio.create_task(ask(hook, Client())))
+        await asyncio.sleep(0.05)
+
+    async def run() -> list[str]:
+        sent = await lifespan(hook, {}, work)
+        asking[0].cancel()
+        return sent
+
+    assert asyncio.run(run()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert hook._desk.under_way == 0
+    assert counters(hook)["dropped_records"] == 1
+
+
 @pytest.mark.parametrize("durability", ["async", "write"])
 def test_a_server_that_starts_again_is_captured_again(
     durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -298,8 +323,7 @@ uvicorn.run(JsonOutputHook(App([])), host="127.0.0.1", port={port}, log_level="e
 """
 
 
-def started_server(port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    script = SERVER.format(tests=str(Path(__file__).parents[2]), port=port)
+def started_server(script: str, port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while True:
@@ -333,10 +357,11 @@ def test_an_answer_a_client_has_survives_sigkill_in_write_mode(tmp_path: Path, *
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    script = SERVER.format(tests=str(Path(__file__).parents[2]), port=port)
     environment = {**os.environ, "DSPARK_SPOOL": str(tmp_path), "DSPARK_DURABILITY": "write"}
     got: list[str] = []
     for life in range(3):
-        process = started_server(port, environment)
+        process = started_server(script, port, environment)
         try:
             for turn in range(4 + life):
                 number = 100 * life + turn
@@ -349,6 +374,61 @@ def test_an_answer_a_client_has_survives_sigkill_in_write_mode(tmp_path: Path, *
     kept = [record["_dspark"]["request_id"] for record in records(tmp_path)]
     assert len(got) == 15
     assert kept == got
+
+
+CUT = """
+import sys
+sys.path[:0] = [{tests!r}]
+from unit.capture.driving import *
+event = b'data: {{"id":"c","choices":[{{"index":0,"delta":{{"content":"x"}},"finish_reason":null}}]}}\\n\\n'
+class App(ReplayApp):
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            return await super().__call__(scope, receive, send)
+        self.messages = answer_messages([event, event, b"data: [DONE]\\n\\n"], content_type="text/event-stream")
+        if not dict(scope["headers"]).get(b"x-endless"):
+            return await super().__call__(scope, receive, send)
+        try:
+            for message in self.messages[:2]:
+                await send(message)
+            await asyncio.sleep(60)
+        finally:
+            for _ in range(3):  # as the task groups of frameworks do, and generators that clean up
+                await asyncio.sleep(0.05)
+uvicorn.run(
+    JsonOutputHook(App([])), host="127.0.0.1", port={port}, log_level="critical", lifespan="on",
+    timeout_graceful_shutdown=1,
+)
+"""
+
+
+@pytest.mark.parametrize("durability", ["async", "write"])
+def test_answers_that_a_server_cuts_when_it_ends_have_their_records_beside_the_whole_ones(
+    durability: str, tmp_path: Path
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = CUT.format(tests=str(Path(__file__).parents[2]), port=port)
+    environment = {**os.environ, "DSPARK_SPOOL": str(tmp_path), "DSPARK_DURABILITY": durability}
+    process = started_server(script, port, environment)
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(8)]
+    try:
+        for number, client in enumerate(clients):
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: t\r\nx-request-id: cut-{number}\r\nx-endless: 1\r\n"
+            client.sendall(f"{head}content-length: 2\r\n\r\n{{}}".encode())
+            while b"data: " not in client.recv(65536):
+                pass
+        assert read_answer(port, 1, stream=True)
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    finally:
+        process.kill()
+        for client in clients:
+            client.close()
+    kept = {record["_dspark"]["request_id"]: record["_dspark"]["disconnected"] for record in records(tmp_path)}
+    assert kept == {"1": False, **{f"cut-{number}": True for number in range(8)}}
+    assert json.loads((tmp_path / "lanes/0000/stats.json").read_text()).get("dropped_records", 0) == 0
 
 
 ENDING = """

@@ -161,6 +161,39 @@ TROUBLES: Final = (
         ("gpu_device", "gpu_mig", "gpu_ipc", "pid_namespace", "container"),
     ),
     Trouble(
+        "DSPARK_JSON_CONNECTOR_MISSING",
+        "A checkout, or a wheel that was built without `make jar`.",
+        "`make jar`, or install a wheel; without the jar the Python source reads the same, more slowly.",
+        ("jar",),
+    ),
+    Trouble(
+        "DSPARK_JSON_WORKER_START",
+        "The interpreter that the connector runs is missing, or has no dspark-json.",
+        "Name the right one with `spark.dspark.python`; on a cluster it must be on every machine (spark.md).",
+        ("python", "spark"),
+    ),
+    Trouble(
+        "DSPARK_JSON_WORKER_VERSION",
+        "The jar and the Python package were updated apart.",
+        "Install one version of both, on the executors too.",
+        ("jar",),
+    ),
+    Trouble(
+        "DSPARK_JSON_WORKER_DIED",
+        "The worker process was killed each time it was started anew; mostly for memory.",
+        "Give executors more memory overhead, or read less at once (`maxBytesPerTrigger`, `minPartitions`).",
+    ),
+    Trouble(
+        "DSPARK_JSON_STREAM_UNKNOWN",
+        "The worker was started anew; the connector opens its stream again by itself.",
+        "Nothing, unless it fails the query: then the log says why the worker ended.",
+    ),
+    Trouble(
+        "DSPARK_JSON_INTERNAL",
+        "A fault of this package.",
+        "Please report it with the traceback in the log of `dspark_json`.",
+    ),
+    Trouble(
         "DSPARK_JSON_DEPLOYMENT",
         "GPUStack's key may not manage models, the name is taken, or the server that it started has ended.",
         "The message has GPUStack's own words; the log of the instance there says why a server ended (deploy.md).",

@@ -104,10 +104,14 @@ def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
                 yield from file.read_all().to_pylist()
 
 
+def newest_commit(folder: Path) -> int:
+    """The newest committed batch; -1 where there is none."""
+    return Log(folder / "commits").newest()
+
+
 def committed(folder: Path) -> dict[str, int]:
     """lane → the next record, by the newest committed batch."""
-    commits = Log(folder / "commits").newest()
-    text = Log(folder / "offsets").get(commits)
+    text = Log(folder / "offsets").get(newest_commit(folder))
     if text is None:
         return {}
     (spool,) = json.loads(text)["spools"].values()

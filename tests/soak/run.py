@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from serving import free_port
 from soak.clients import Account, Clients
-from soak.reader import committed, rows_of
+from soak.reader import committed, newest_commit, rows_of
 from soak.verdict import Memory, Table, failures, judge_memory, judge_table
 
 from dspark_json.replay.process import RunningServer
@@ -286,7 +286,10 @@ class Soak:
 
     async def _kill_readers(self, reader: Reader, source: random.Random) -> None:
         while True:
-            await asyncio.sleep(1 + source.expovariate(2 / self.plan.pause))
+            # Not again before it has gone on: on a busy machine it would be killed while it starts, for ever.
+            before = newest_commit(reader.folder)
+            await self._wait(lambda before=before: newest_commit(reader.folder) > before)
+            await asyncio.sleep(source.expovariate(2 / self.plan.pause))
             self.kills["readers"] += 1
             reader.kill()
             reader.start()

@@ -117,5 +117,6 @@ def failures(
     found += [
         f"memory of the {name} grew from {m.before} to {m.after} MiB" for name, m in memory.items() if not m.is_flat
     ]
-    found += [f"a server's log: {line}" for line in log_lines]
+    if log_lines:
+        found.append(f"{len(log_lines)} lines in servers' logs, the first one: {log_lines[0]}")
     return found

@@ -22,6 +22,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      │    └── BeyondEndError            DSPARK_JSON_BEYOND_END
      ├── EndpointError
      │    ├── EndpointUnreachableError  DSPARK_JSON_ENDPOINT_UNREACHABLE
+     │    ├── ListenError               DSPARK_JSON_LISTEN
      │    ├── EndpointAnswerError       DSPARK_JSON_ENDPOINT_ANSWER
      │    ├── EndpointKeyError          DSPARK_JSON_ENDPOINT_KEY
      │    └── LoadBalancerError         DSPARK_JSON_LOAD_BALANCER
@@ -175,6 +176,12 @@ class EndpointError(DSparkJsonError):
     """Something about a server asked over HTTP."""
 
     code = "DSPARK_JSON_ENDPOINT"
+
+
+class ListenError(EndpointError):
+    """A server of this package can't listen where it should."""
+
+    code = "DSPARK_JSON_LISTEN"
 
 
 class EndpointUnreachableError(EndpointError):

@@ -90,6 +90,11 @@ TROUBLES: Final = (
         ("server",),
     ),
     Trouble(
+        "DSPARK_JSON_LISTEN",
+        "The address is in use, is not one of this machine's, or needs rights that the user lacks.",
+        "Choose another port, or stop what listens there (`ss -ltnp`).",
+    ),
+    Trouble(
         "DSPARK_JSON_ENDPOINT_ANSWER",
         "Something answers that is not the hook: a server started without it, or a proxy's page.",
         "Start the server with `--middleware dspark_json.JsonOutputHook`.",

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.capture.notices import make_visible
-from dspark_json.errors import EndpointError, MissingPackageError
+from dspark_json.errors import ListenError, MissingPackageError
 from dspark_json.printable import printable
 from dspark_json.proxy.failures import AnswerBroken, ClientStalled
 
@@ -34,7 +34,7 @@ class Listener:
 
     @classmethod
     def bind(cls, host: str, port: int) -> Listener:
-        """Listen on ``host:port`` (0: the system chooses). ``EndpointError`` where that can't be had."""
+        """Listen on ``host:port`` (0: the system chooses). ``ListenError`` where that can't be had."""
         try:
             family, kind, protocol, _, place = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -118,9 +118,9 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not isinstance(error, (AnswerBroken, ClientStalled))
 
 
-def _refused(host: str, port: int, error: OSError | UnicodeError) -> EndpointError:
+def _refused(host: str, port: int, error: OSError | UnicodeError) -> ListenError:
     reason = error.strerror if isinstance(error, OSError) else error
-    return EndpointError(f"can't listen on {printable(host)}:{port} ({reason})", remedy="Choose another address.")
+    return ListenError(f"can't listen on {printable(host)}:{port} ({reason})", remedy="Choose another address.")
 
 
 def _with_port(app: Any, port: int) -> Any:

@@ -10,7 +10,7 @@ import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from dspark_json.errors import EndpointError, MissingPackageError
+from dspark_json.errors import ListenError, MissingPackageError
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIApplication
@@ -21,7 +21,7 @@ def serve(app: ASGIApplication, *, host: str = "127.0.0.1", port: int = 0, exit_
 
     ``port`` 0 lets the system choose; ``app`` finds the real one where vLLM keeps it. ``exit_with_stdin`` ends the
     server when its standard input does, so that it never outlives the process that started it. Raises
-    ``EndpointError`` where the port can't be had.
+    ``ListenError`` where the port can't be had.
     """
     try:
         import uvicorn
@@ -45,7 +45,7 @@ def serve(app: ASGIApplication, *, host: str = "127.0.0.1", port: int = 0, exit_
             listener.bind((host, port))
         except (OSError, UnicodeError) as error:  # UnicodeError: a host that no name can be
             reason = error.strerror if isinstance(error, OSError) else error
-            raise EndpointError(f"can't listen on {host}:{port} ({reason})", remedy="Choose another port.") from error
+            raise ListenError(f"can't listen on {host}:{port} ({reason})", remedy="Choose another port.") from error
         address = f"http://{host}:{listener.getsockname()[1]}"
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         served = _with_port(app, listener.getsockname()[1])

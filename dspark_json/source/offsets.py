@@ -28,7 +28,7 @@ _SHOWN: Final = 100
 _START_AGAIN: Final = "Start with a new checkpoint, or with the release that wrote this one."
 _SHAPE: Final = (
     'The form is {"v":1,"spools":{"<spool id>":{"lanes":{"0000":{"next":12}}}}}; '
-    "`dspark-json tail --json` shows the spool id and the lane of each record."
+    "spool.json in the spool's folder has its id, `dspark-json tail --json` shows the lane and number of each record."
 )
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dspark_json.engine.base import Engine, ParsePlan, ParseStats
 from dspark_json.engine.cudf import MIN_BATCH_BYTES
@@ -26,6 +27,7 @@ __all__ = ["choose_engine", "row_batches"]
 _log = logging.getLogger(__name__)
 _choices: dict[str, Choice] = {}  # by parse_mode: what a machine has does not change
 
+_CHOICES: Final = "choices"
 _PIECE_BYTES: Final = 1 << 20  # below that, handing a piece to another thread is not worth it
 
 
@@ -67,7 +69,7 @@ def row_batches(
         parsed = _parsed_at_once(chunks, engine, plan, threads)
     for batch, stats in parsed:
         total.add(stats)
-        yield _exactly(batch, wanted)
+        yield _exactly(_without_empty_choices(batch), wanted)
     if engine.name == "cudf":
         _log.info(
             "dspark_gpu_kernel_time_ms %.3f, dspark_gpu_fallback_records %d of %d",
@@ -121,6 +123,24 @@ def _pieces(chunk: Chunk | DeviceChunk, most: int) -> Iterator[Chunk]:
             [end - begin for end in chunk.ends[start:stop]],
             chunk.appended_at[start:stop],
         )
+
+
+def _without_empty_choices(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``choices`` is null where an answer has none.
+
+    Clients leave before the first word, servers fail in mid-stream: ``choices[0]`` of an empty array is an error in
+    Spark (ANSI mode), which would end a query for one such answer; of a null it is null.
+    """
+    at = batch.schema.get_field_index(_CHOICES)
+    if at < 0 or not pa.types.is_list(batch.column(at).type):
+        return batch
+    choices = batch.column(at)
+    is_empty = pc.equal(pc.list_value_length(choices), 0)
+    if not pc.any(is_empty).as_py():
+        return batch
+    is_null = pc.fill_null(is_empty, fill_value=True)
+    made = pa.ListArray.from_arrays(choices.offsets, choices.values, type=choices.type, mask=is_null)
+    return batch.set_column(at, batch.schema.field(at), made)
 
 
 def _exactly(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

@@ -85,3 +85,14 @@ def test_a_reader_that_stops_early_leaves_no_thread() -> None:
     rows.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
     assert asked == 3
+
+
+def test_choices_are_null_where_an_answer_has_none() -> None:
+    texts = ['"choices":[]', '"choices":[{"index":7}]', '"choices":null', '"id":"x"', '"choices":[]']
+    lines = [f'{{"_dspark":{{"path":"/"}},{text}}}\n'.encode() for text in texts]
+    ends = [sum(map(len, lines[: i + 1])) for i in range(len(lines))]
+    made = Chunk("s", "0000", 0, memoryview(b"".join(lines)), ends, [1] * len(lines))
+    plan = build_plan()
+    (batch,) = row_batches([made], NativeEngine(), plan, plan.columns)
+    batch.validate(full=True)
+    assert [value and value[0]["index"] for value in batch["choices"].to_pylist()] == [None, 7, None, None, None]

@@ -152,7 +152,8 @@ impl Glance {
                 }
             })?;
             count += 1;
-            ended += usize::from(matches!(reason.value.flatten(), Some(reason) if reason != "abort" && reason != "error"));
+            ended +=
+                usize::from(matches!(reason.value.flatten(), Some(reason) if reason != "abort" && reason != "error"));
             Some(())
         })?;
         Some(count > 0 && ended == count)
@@ -416,7 +417,8 @@ mod tests {
 
     #[test]
     fn a_request_gives_the_schema_of_its_format() {
-        let text = br#"{"response_format":{"json_schema":{"strict":true,"name":"a","schema":{"x":1}},"type":"json_schema"}}"#;
+        let text =
+            br#"{"response_format":{"json_schema":{"strict":true,"name":"a","schema":{"x":1}},"type":"json_schema"}}"#;
         assert_eq!(glance().request(text).unwrap().schema, Some((Some("a"), r#"{"x":1}"#)));
     }
 

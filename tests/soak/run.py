@@ -47,6 +47,9 @@ _STEADY: Final = 2
 _DOWN_SEC: Final = 0.5
 _WAIT_SEC: Final = 60.0
 _SAMPLE_SEC: Final = 0.5
+# For the processes that are started: the folder above this package is on the path of this one only.
+_TESTS: Final = str(Path(__file__).parents[1])
+_PATH: Final = {"PYTHONPATH": os.pathsep.join(filter(None, (_TESTS, os.environ.get("PYTHONPATH"))))}
 # What may not stand in a server's log.
 _BAD_LINE: Final = re.compile(r"WITHOUT a record|DROPPED|exception inside the hook|are lost|NOT kept")
 
@@ -130,6 +133,7 @@ class Server:
         self.port = free_port()
         self.log = folder / f"server-{number}.log"
         self._settings = {
+            **_PATH,
             "DSPARK_SPOOL": str(spool),
             "DSPARK_API_KEY": _KEY,
             "DSPARK_DURABILITY": "write",
@@ -182,6 +186,7 @@ class Reader:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                env={**os.environ, **_PATH},
             )
 
     def kill(self) -> None:

@@ -35,7 +35,7 @@ test: java $(JAR) $(READY) ## Run all tests (Java 17, Maven)
 	@$(MAVEN) test
 	@$(BIN)/pytest
 
-test-vllm: java $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
+test-vllm: java $(JAR) $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
 	@$(BIN)/pytest tests/real_vllm
 
 lint: $(READY) ## Check style and types

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from integration.conftest import spark
+from integration.conftest import adapter, spark
 from real_vllm.asking import TALLY, Asked, ask
 from real_vllm.costs import COSTS
 from real_vllm.questions import CHAT, COMPLETIONS, RESPONSES, both_ways, leaving, questions
@@ -18,7 +18,7 @@ from real_vllm.server import HOOK_KEY, MODEL_KEY, PYTHON, Vllm
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["spark"]
+__all__ = ["adapter", "spark"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

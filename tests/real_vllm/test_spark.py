@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def answers(spark: SparkSession, server: Vllm, **options: str) -> DataFrame:
-    reader = spark.read.format("dspark-json").option("vllm_endpoint", server.address)
+def answers(spark: SparkSession, adapter: str, server: Vllm, **options: str) -> DataFrame:
+    reader = spark.read.format(adapter).option("vllm_endpoint", server.address)
     return reader.option("vllm_api_key", HOOK_KEY).options(**options).load()
 
 
@@ -39,11 +39,11 @@ def expected(asked: Asked, schema: str) -> dict[str, list[Any]]:
 
 
 def test_answers_to_a_schema_are_typed_rows_of_a_delta_table_once_each(
-    spark: SparkSession, asked: Asked, tmp_path: Path
+    spark: SparkSession, adapter: str, asked: Asked, tmp_path: Path
 ) -> None:
     checkpoint, table = str(tmp_path / "checkpoint"), str(tmp_path / "table")
     stream = (
-        spark.readStream.format("dspark-json")
+        spark.readStream.format(adapter)
         .option("vllm_endpoint", asked.server.address)
         .option("vllm_api_key", HOOK_KEY)
         .option("responseSchema", "risk")
@@ -68,16 +68,16 @@ def test_answers_to_a_schema_are_typed_rows_of_a_delta_table_once_each(
     assert statuses <= {"ok", "control_chars", "truncated"}
 
 
-def test_answers_to_the_clients_own_type_are_typed_by_it(spark: SparkSession, asked: Asked) -> None:
-    rows = answers(spark, asked.server, responseSchema="Order").select("id", "choices").collect()
+def test_answers_to_the_clients_own_type_are_typed_by_it(spark: SparkSession, adapter: str, asked: Asked) -> None:
+    rows = answers(spark, adapter, asked.server, responseSchema="Order").select("id", "choices").collect()
     wanted = expected(asked, "Order")
     found = {row.id: [choice.asDict(recursive=True)["parsed"] for choice in row.choices] for row in rows}
     assert {name: value for name, value in found.items() if name in wanted} == wanted
     assert len(wanted) > 50
 
 
-def test_arguments_of_a_strict_tool_are_typed(spark: SparkSession, asked: Asked) -> None:
-    rows = answers(spark, asked.server, toolSchema="book").select("id", "choices").collect()
+def test_arguments_of_a_strict_tool_are_typed(spark: SparkSession, adapter: str, asked: Asked) -> None:
+    rows = answers(spark, adapter, asked.server, toolSchema="book").select("id", "choices").collect()
     found = {row.id: [call.asDict(recursive=True) for call in row.choices[0].message.tool_calls] for row in rows}
     kinds = ("tool-required", "tool-required-streamed", "tool-named", "tool-named-streamed")
     compared = 0
@@ -91,8 +91,10 @@ def test_arguments_of_a_strict_tool_are_typed(spark: SparkSession, asked: Asked)
     assert compared > 40
 
 
-def test_every_record_is_a_row_with_the_usage_that_the_client_received(spark: SparkSession, asked: Asked) -> None:
-    frame = answers(spark, asked.server).selectExpr("id", "usage.total_tokens", "_dspark.lane", "_dspark.seq")
+def test_every_record_is_a_row_with_the_usage_that_the_client_received(
+    spark: SparkSession, adapter: str, asked: Asked
+) -> None:
+    frame = answers(spark, adapter, asked.server).selectExpr("id", "usage.total_tokens", "_dspark.lane", "_dspark.seq")
     rows = frame.collect()
     assert len({(row.lane, row.seq) for row in rows}) == len(rows) >= len(asked.questions)
     tokens = {row.id: row.total_tokens for row in rows}

@@ -240,14 +240,15 @@ class Soak:
             steady_server = servers[_STEADY].running
             assert steady_server is not None
             began = time.monotonic()
+            looking = asyncio.create_task(self._look(samples, steady_server.pid, readers))
             await self._wait(lambda: all(committed(reader.folder) for reader in readers))  # a first start wants all
             trouble = [
+                looking,
                 *(
                     asyncio.create_task(self._kill_servers(s, random.Random(source.random())))
                     for s in servers[:_STEADY]
                 ),
                 asyncio.create_task(self._kill_readers(restarted, random.Random(source.random()))),
-                asyncio.create_task(self._look(samples, steady_server.pid, readers)),
             ]
             left = began + plan.seconds - time.monotonic()
             done, _ = await asyncio.wait([asking, *trouble], timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -301,10 +302,10 @@ class Soak:
 
     async def _look(self, samples: Mapping[str, list[float]], server: int, readers: Sequence[Reader]) -> None:
         while True:
-            await asyncio.sleep(_SAMPLE_SEC)
             _revive(readers)
             for name, pid in (("steady server", server), ("steady reader", readers[0].pid)):
                 samples[name].append(_own_mib(pid))
+            await asyncio.sleep(_SAMPLE_SEC)
 
     async def _wait(self, moment: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
         deadline = time.monotonic() + _WAIT_SEC

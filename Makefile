@@ -49,9 +49,10 @@ format: $(READY) ## Put the code into its format
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-bench: $(READY) ## Measure what the hook costs, then how fast answers are parsed
+bench: java $(JAR) $(READY) ## Measure what the hook costs, how fast answers are parsed, and how fast Spark has them
 	@$(BIN)/dspark-json bench capture
 	@$(BIN)/dspark-json bench parse
+	@$(BIN)/dspark-json bench spark
 
 soak: $(READY) ## Every answer once, for SECONDS (60) of kills; then the memory of a server over 100,000 answers
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --seconds $(SECONDS)

@@ -99,16 +99,6 @@ class CpuClock:
         )
 
 
-def descendants_memory(jvm: int) -> int:
-    """Resident memory of all descendants of a process, in bytes."""
-    total = 0
-    for pid in _descendants(jvm):
-        with contextlib.suppress(OSError):
-            status = Path(f"/proc/{pid}/status").read_text()
-            total += sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
-    return total
-
-
 def _descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):

@@ -24,7 +24,6 @@ examples:
   dspark-json bench spark
   dspark-json bench spark --megabytes 50 --sinks noop --columns three,content --json
   dspark-json bench spark --latency
-  dspark-json bench spark --memory 10000
 """
 
 # As in `spark_pipelines` and `spark_streams`, which are not imported before they are needed.
@@ -44,14 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, known in (("sinks", _SINKS), ("columns", _COLUMNS), ("adapters", _ADAPTERS)):
         words = ",".join(known)
         parser.add_argument(f"--{name}", type=_some_of(known), default=known, metavar="NAMES", help=f"some of {words}")
-    other = parser.add_mutually_exclusive_group()
-    other.add_argument(
+    parser.add_argument(
         "--latency",
         action="store_true",
         help="instead, the time from the end of an answer to its row in a sink, at a trigger of 100 ms",
-    )
-    other.add_argument(
-        "--memory", type=_positive, metavar="N", help="instead, watch a stream's memory over N micro-batches"
     )
     parser.add_argument("--rate", type=_positive, default=500, metavar="N", help="answers a second for --latency (500)")
     parser.add_argument("--seconds", type=_positive, default=30, metavar="S", help="length of --latency (30)")
@@ -64,8 +59,6 @@ def document(options: argparse.Namespace, say: Callable[[str], None]) -> dict[st
 
     require_packages("pyspark", *(("delta",) if "delta" in options.sinks else ()), extra="demo")
     require_java()
-    if options.memory:
-        return _memory(options.memory, say)
     return _latency(options, say) if options.latency else _speeds(options, say)
 
 
@@ -92,17 +85,6 @@ def _latency(options: argparse.Namespace, say: Callable[[str], None]) -> dict[st
     results = measure_latency(plan, say, REMEDY)
     _print_latency(results, stderr=options.json)
     return {"latency": results, "plan": asdict(plan)}
-
-
-def _memory(batches: int, say: Callable[[str], None]) -> dict[str, Any]:
-    from dspark_json.cli.bench.spark_memory import measure_stream_memory
-
-    memory = measure_stream_memory(batches, say)
-    say(
-        f"growth per 10,000 micro-batches: heap {memory['heap_mib_per_10000']} MiB, "
-        f"worker {memory['worker_mib_per_10000']} MiB; Arrow's allocator at the end: {memory['arrow_bytes']} bytes"
-    )
-    return {"memory": memory}
 
 
 def _print_speeds(results: list[dict[str, Any]], *, stderr: bool) -> None:

@@ -50,10 +50,8 @@ def pipelines(columns: str, adapters: tuple[str, ...]) -> list[Pipeline]:
     return [Pipeline(adapter, columns, narrow) for adapter in (*adapters, BASELINE) for narrow in schemas[adapter]]
 
 
-def stream(
-    spark: SparkSession, pipeline: Pipeline, answers: SparkAnswers, cores: int, *, batch_records: int | None = None
-) -> DataFrame:
-    """The rows of a pipeline, in the micro-batches of ``answers``; this source's of ``batch_records`` if that is given.
+def stream(spark: SparkSession, pipeline: Pipeline, answers: SparkAnswers, cores: int) -> DataFrame:
+    """The rows of a pipeline, in the micro-batches of ``answers``.
 
     ``all``: all columns of an answer and its content as a value. This source makes ``choices[].parsed`` of each choice
     beside ``parse_status``, ``_rescued_data`` and times of ``_dspark`` as timestamps; the others a column ``parsed`` of
@@ -61,15 +59,15 @@ def stream(
     value. ``created`` is a timestamp in all of them.
     """
     if pipeline.adapter in _SOURCES:
-        return _ours(spark, pipeline, answers, cores, batch_records or answers.batch_records)
+        return _ours(spark, pipeline, answers, cores)
     return _sparks(spark, pipeline, answers)
 
 
-def _ours(spark: SparkSession, pipeline: Pipeline, answers: SparkAnswers, cores: int, batch_records: int) -> DataFrame:
+def _ours(spark: SparkSession, pipeline: Pipeline, answers: SparkAnswers, cores: int) -> DataFrame:
     reader = (
         spark.readStream.format(_SOURCES[pipeline.adapter])
         .option("contentSchema", to_ddl(answers.content_type))
-        .option("maxRecordsPerTrigger", batch_records)
+        .option("maxRecordsPerTrigger", answers.batch_records)
         .option("minPartitions", cores)
     )
     if pipeline.narrow:

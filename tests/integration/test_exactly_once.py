@@ -131,7 +131,7 @@ class Job:
 
     def wait_for(self, moment: Callable[[], bool]) -> None:
         """Wait for the moment wanted."""
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 300
         while not moment():
             assert self.process.poll() is None, self.tail()
             assert time.monotonic() < deadline, self.tail()
@@ -139,7 +139,7 @@ class Job:
 
     def finish(self) -> None:
         """Wait until it ends by itself, without an error."""
-        assert self.process.wait(180) == 0, self.tail()
+        assert self.process.wait(300) == 0, self.tail()
 
     def tail(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
@@ -163,7 +163,7 @@ def rows_of(table: Path) -> list[tuple[str, str, int, str]]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_answer_lands_once_though_spark_and_the_server_are_killed(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     settings = {"DSPARK_SPOOL": str(spool), "DSPARK_DURABILITY": "write", "DSPARK_API_KEY": "k"}

@@ -15,14 +15,3 @@ def place(text: str) -> tuple[str, int]:
     if match is None or int(match["port"]) > 65_535:
         raise argparse.ArgumentTypeError(f'"{text}" is not HOST:PORT, such as 127.0.0.1:8001 or [::]:8001')
     return match["literal"] or match["name"], int(match["port"])
-
-
-def seconds(text: str) -> float:
-    """A number of seconds above 0, at most a day."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= 86_400:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds above 0')
-    return found

@@ -13,6 +13,7 @@ from dspark_json.spool.os_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _LONGEST_NOTE: Final = 4000  # characters; paths and lists of names may be long, a server's text is cut before
 
@@ -50,6 +51,23 @@ def end() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def redirected(log: Path, *descriptors: int) -> Iterator[None]:
+    """Point output (descriptor 1) or error (2) at ``log``, so that a process started meanwhile inherits that."""
+    for descriptor in descriptors:
+        (sys.stdout, sys.stderr)[descriptor - 1].flush()
+    kept = [os.dup(descriptor) for descriptor in descriptors]
+    with log.open("ab") as file:
+        for descriptor in descriptors:
+            os.dup2(file.fileno(), descriptor)
+    try:
+        yield
+    finally:
+        for descriptor, before in zip(descriptors, kept, strict=True):
+            os.dup2(before, descriptor)
+            os.close(before)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.cli import output
-from dspark_json.cli.listening import place, seconds
+from dspark_json.cli.listening import place
+from dspark_json.cli.numbers import seconds_up_to
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +29,8 @@ The client's Authorization goes to the upstream untouched. The control routes (/
 proxy's own; their key is DSPARK_API_KEY.
 """
 
+_seconds: Final = seconds_up_to(86_400)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``proxy``."""
@@ -41,13 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", required=True, type=place, metavar="HOST:PORT", help="where clients ask")
     parser.add_argument("--spool", metavar="DIR", help="the spool folder (DSPARK_SPOOL, /dev/shm/dspark_vllm_PORT)")
     parser.add_argument(
-        "--connect-timeout", type=seconds, default=5.0, metavar="S", help="how long connecting may take (5)"
+        "--connect-timeout", type=_seconds, default=5.0, metavar="S", help="how long connecting may take (5)"
     )
     parser.add_argument(
-        "--idle-timeout", type=seconds, default=600.0, metavar="S", help="how long either side may be silent (600)"
+        "--idle-timeout",
+        type=_seconds,
+        default=600.0,
+        metavar="S",
+        help="how long either side may be silent (600)",
     )
     parser.add_argument(
-        "--grace", type=seconds, default=60.0, metavar="S", help="how long requests under way may take to end (60)"
+        "--grace",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="how long requests under way may take to end (60)",
     )
     parser.add_argument(
         "--no-forwarded", action="store_true", help="don't tell the upstream who asks (X-Forwarded-For, -Proto, -Host)"

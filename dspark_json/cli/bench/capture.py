@@ -54,21 +54,25 @@ def measure_capture(plan: Plan, say: Say) -> list[dict[str, Any]]:
                 for mode in modes
             }
             for stream, kept in rounds.items():
-                kept.append(_round(plan, servers, stream=stream, seed=number))
+                measured = measured_round(plan, servers, stream=stream, seed=number, warm_up=_WARM_UP[stream])
+                kept.append(Round(*measured))
     return [result(kept, stream=stream) for stream, kept in rounds.items()]
 
 
-def _round(plan: Plan, servers: Mapping[str, BenchServer], *, stream: bool, seed: int) -> Round:
+def measured_round(
+    plan: Plan, servers: Mapping[str, BenchServer], *, stream: bool, seed: int, warm_up: int
+) -> tuple[dict[str, Spent], dict[str, Spent]]:
+    """What each server, by its name, took at full speed and then paced; ``warm_up`` requests go before."""
+
     def load(server: BenchServer, requests: int | None, rate: float | None) -> Load:
         seconds = None if requests else plan.seconds
         return Load(server.host, server.port, stream, plan.clients, requests, seconds, rate, seed)
 
     for server in servers.values():
-        server.measure(load(server, _WARM_UP[stream], None))
+        server.measure(load(server, warm_up, None))
     full = {mode: server.measure(load(server, plan.requests, None)) for mode, server in servers.items()}
     rate = _PACED_SHARE * min(spent.answers_per_second for spent in full.values())
-    paced = {mode: server.measure(load(server, plan.requests, rate)) for mode, server in servers.items()}
-    return Round(full, paced)
+    return full, {mode: server.measure(load(server, plan.requests, rate)) for mode, server in servers.items()}
 
 
 def result(rounds: list[Round], *, stream: bool) -> dict[str, Any]:

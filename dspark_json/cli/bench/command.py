@@ -8,12 +8,15 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench import parse_command, spark_command
+from dspark_json.cli.bench.tables import print_table
+from dspark_json.cli.numbers import positive, seconds_up_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SUMMARY: Final = "measure what the hook costs, how fast answers are parsed, and how fast Spark has them"
 DESCRIPTION: Final = "Measure this product on this machine."
+_seconds: Final = seconds_up_to(3600)
 _WIDTH: Final = 100  # where there is no terminal to ask
 EXAMPLES: Final = """\
 examples:
@@ -50,9 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     size = capture.add_mutually_exclusive_group()
     size.add_argument("--seconds", type=_seconds, default=2.0, metavar="S", help="length of each measurement (2)")
-    size.add_argument("--requests", type=_positive, metavar="N", help="answers of each measurement, instead")
-    capture.add_argument("--rounds", type=_positive, default=5, metavar="N", help="rounds (5)")
-    capture.add_argument("--clients", type=_positive, default=64, metavar="N", help="connections (64)")
+    size.add_argument("--requests", type=positive, metavar="N", help="answers of each measurement, instead")
+    capture.add_argument("--rounds", type=positive, default=5, metavar="N", help="rounds (5)")
+    capture.add_argument("--clients", type=positive, default=64, metavar="N", help="connections (64)")
     capture.add_argument(
         "--durability",
         choices=("async", "write", "fsync"),
@@ -61,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = capture.add_mutually_exclusive_group()
     what.add_argument("--proxy", action="store_true", help="instead, measure dspark-json proxy before the server")
-    what.add_argument("--memory", type=_positive, metavar="N", help="instead, watch the server's memory over N answers")
+    what.add_argument("--memory", type=positive, metavar="N", help="instead, watch the server's memory over N answers")
     capture.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
     for name, module in (("parse", parse_command), ("spark", spark_command)):
         subject = subjects.add_parser(
@@ -125,7 +128,6 @@ def _capture(options: argparse.Namespace, say: Callable[[str], None]) -> dict[st
 
 
 def _print_table(results: list[dict[str, Any]], *, stderr: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title="what the hook adds (median over rounds, 95 % confidence interval)", title_justify="left")
@@ -150,8 +152,7 @@ def _print_table(results: list[dict[str, Any]], *, stderr: bool) -> None:
     ):
         table.add_row(f"{title}: with, without", *(f"{r[name]['hook']}, {r[name]['none']}" for r in results))
     table.add_row("answers without a record", *(str(result["unrecorded"]) for result in results))
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    Console(stderr=stderr, width=None if terminal else _WIDTH).print(table)
+    print_table(table, stderr=stderr, width=_WIDTH)
 
 
 def _shown(result: dict[str, Any], name: str, digits: int) -> str:
@@ -159,19 +160,3 @@ def _shown(result: dict[str, Any], name: str, digits: int) -> str:
         return "-"
     low, high = result[f"{name}_ci"]
     return f"{result[name]:.{digits}f}  ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a whole number above 0')
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 3600:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds above 0')
-    return seconds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
+
+from dspark_json.cli.bench.tables import print_table
+from dspark_json.cli.numbers import positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +37,8 @@ _WIDTH: Final = 120  # where there is no terminal to ask
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``bench parse``."""
-    parser.add_argument("--megabytes", type=_positive, default=200, metavar="N", help="size of the answers (200)")
-    parser.add_argument("--rounds", type=_positive, default=5, metavar="N", help="rounds; the median counts (5)")
+    parser.add_argument("--megabytes", type=positive, default=200, metavar="N", help="size of the answers (200)")
+    parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="rounds; the median counts (5)")
     parser.add_argument(
         "--broken", type=_shares, default=(0.0, 0.01), metavar="SHARES", help="shares of broken answers (0,0.01)"
     )
@@ -62,7 +64,6 @@ def document(options: argparse.Namespace, say: Callable[[str], None]) -> dict[st
 
 
 def _print_table(results: list[dict[str, Any]], *, stderr: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title="MB parsed per CPU second (times from_json), median over rounds", title_justify="left")
@@ -78,8 +79,7 @@ def _print_table(results: list[dict[str, Any]], *, stderr: bool) -> None:
         table.add_row(title, *(_shown(found[kind]) for kind in kinds))
         if "mb_per_cpu_s_with_reading" in found[kinds[0]]:
             table.add_row("  with reading the lines", *(f"{found[k]['mb_per_cpu_s_with_reading']:.1f}" for k in kinds))
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    Console(stderr=stderr, width=None if terminal else _WIDTH).print(table)
+    print_table(table, stderr=stderr, width=_WIDTH)
 
 
 def _shown(result: dict[str, Any]) -> str:
@@ -87,12 +87,6 @@ def _shown(result: dict[str, Any]) -> str:
         return "fails"
     ratio = "" if result["vs_from_json"] is None else f" ({result['vs_from_json']:.2f}×)"
     return f"{result['mb_per_cpu_s']:.1f}{ratio}"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a whole number above 0')
-    return int(text)
 
 
 def _shares(text: str) -> tuple[float, ...]:

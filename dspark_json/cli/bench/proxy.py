@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.cli.bench.load import Load
+from dspark_json.cli.bench.capture import measured_round
 from dspark_json.cli.bench.measured import SHARED_MEMORY, BenchServer, Spent, bench_server
 from dspark_json.cli.bench.server import STREAM_EVENTS
 from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds
@@ -18,7 +18,6 @@ from dspark_json.replay.process import RunningServer
 if TYPE_CHECKING:
     from dspark_json.cli.bench.capture import Plan, Say
 
-_PACED_SHARE: Final = 0.4
 _WARM_UP: Final = {False: 200, True: 30}
 _MODES: Final = ("direct", "forward", "proxy")  # the server alone; through the proxy without the hook; with it
 
@@ -32,7 +31,7 @@ def measure_proxy(plan: Plan, say: Say) -> list[dict[str, Any]]:
         say(f"round {number + 1} of {plan.rounds}")
         with _servers(plan.durability, backwards=bool(number % 2)) as servers:
             for stream, kept in rounds.items():
-                kept.append(_round(plan, servers, stream=stream, seed=number))
+                kept.append(measured_round(plan, servers, stream=stream, seed=number, warm_up=_WARM_UP[stream]))
     return [_result(kept, stream=stream) for stream, kept in rounds.items()]
 
 
@@ -54,18 +53,6 @@ def _servers(durability: str, *, backwards: bool) -> Iterator[Mapping[str, Bench
         ):
             servers = {"direct": direct, "forward": BenchServer(forward, None), "proxy": BenchServer(proxy, spool)}
             yield {mode: servers[mode] for mode in (_MODES[::-1] if backwards else _MODES)}
-
-
-def _round(plan: Plan, servers: Mapping[str, BenchServer], *, stream: bool, seed: int) -> _Round:
-    def load(server: BenchServer, requests: int | None, rate: float | None) -> Load:
-        seconds = None if requests else plan.seconds
-        return Load(server.host, server.port, stream, plan.clients, requests, seconds, rate, seed)
-
-    for server in servers.values():
-        server.measure(load(server, _WARM_UP[stream], None))
-    full = {mode: server.measure(load(server, plan.requests, None)) for mode, server in servers.items()}
-    rate = _PACED_SHARE * min(spent.answers_per_second for spent in full.values())
-    return full, {mode: server.measure(load(server, plan.requests, rate)) for mode, server in servers.items()}
 
 
 def _result(rounds: list[_Round], *, stream: bool) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
+
+from dspark_json.cli.bench.tables import print_table
+from dspark_json.cli.numbers import positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +38,10 @@ _WIDTH: Final = 130  # where there is no terminal to ask
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``bench spark``."""
-    parser.add_argument("--megabytes", type=_positive, default=200, metavar="N", help="size of the answers (200)")
-    parser.add_argument("--batches", type=_positive, default=4, metavar="N", help="micro-batches they come in (4)")
-    parser.add_argument("--rounds", type=_positive, default=5, metavar="N", help="rounds; the median counts (5)")
-    parser.add_argument("--cores", type=_positive, default=2, metavar="N", help="cores of the local Spark (2)")
+    parser.add_argument("--megabytes", type=positive, default=200, metavar="N", help="size of the answers (200)")
+    parser.add_argument("--batches", type=positive, default=4, metavar="N", help="micro-batches they come in (4)")
+    parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="rounds; the median counts (5)")
+    parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores of the local Spark (2)")
     for name, known in (("sinks", _SINKS), ("columns", _COLUMNS), ("adapters", _ADAPTERS)):
         words = ",".join(known)
         parser.add_argument(f"--{name}", type=_some_of(known), default=known, metavar="NAMES", help=f"some of {words}")
@@ -48,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead, the time from the end of an answer to its row in a sink, at a trigger of 100 ms",
     )
-    parser.add_argument("--rate", type=_positive, default=500, metavar="N", help="answers a second for --latency (500)")
-    parser.add_argument("--seconds", type=_positive, default=30, metavar="S", help="length of --latency (30)")
+    parser.add_argument("--rate", type=positive, default=500, metavar="N", help="answers a second for --latency (500)")
+    parser.add_argument("--seconds", type=positive, default=30, metavar="S", help="length of --latency (30)")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
 
 
@@ -110,7 +112,7 @@ def _print_speeds(results: list[dict[str, Any]], *, stderr: bool) -> None:
             f"{result['ratio_wall']:.2f}",
             *([_shown(result, "ratio_narrow_cpu")] if narrow else []),
         )
-    _console(stderr=stderr).print(table)
+    print_table(table, stderr=stderr, width=_WIDTH)
 
 
 def _print_latency(results: list[dict[str, Any]], *, stderr: bool) -> None:
@@ -132,7 +134,7 @@ def _print_latency(results: list[dict[str, Any]], *, stderr: bool) -> None:
     for step in results[0]["steps_ms"]:
         table.add_row(f"  {step}", *(f"{result['steps_ms'][step]:.1f}" for result in results))
     table.add_row("micro-batches, p50", *(f"{r['batches']}, {r['batch_p50_ms']:.1f}" for r in results))
-    _console(stderr=stderr).print(table)
+    print_table(table, stderr=stderr, width=_WIDTH)
 
 
 def _print_spent(results: list[dict[str, Any]], *, stderr: bool) -> None:
@@ -156,14 +158,7 @@ def _print_spent(results: list[dict[str, Any]], *, stderr: bool) -> None:
         spent = result["spent_s"]
         title = f"{result['columns']} → {result['sink']}: {_label(result)}"
         table.add_row(title, *(f"{spent[part]:.2f}" for part in parts))
-    _console(stderr=stderr).print(table)
-
-
-def _console(*, stderr: bool) -> Any:
-    from rich.console import Console
-
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=None if terminal else _WIDTH)
+    print_table(table, stderr=stderr, width=_WIDTH)
 
 
 def _label(result: dict[str, Any]) -> str:
@@ -173,12 +168,6 @@ def _label(result: dict[str, Any]) -> str:
 def _shown(result: dict[str, Any], name: str) -> str:
     low, high = result[f"{name}_ci"]
     return f"{result[name]:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a whole number above 0')
-    return int(text)
 
 
 def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.cli import output
 from dspark_json.errors import DSparkJsonError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def local_spark(
     if connector:
         builder = configure_spark(builder, delta=delta)
     try:
-        with _outputs_to(log):
+        with output.redirected(log, 2):
             spark = builder.getOrCreate()
     except Exception as error:
         said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
@@ -79,17 +80,3 @@ def _register_python_source(spark: SparkSession) -> None:
     # As if made on a prompt, so that Spark carries the class itself to its Python processes.
     members = {"name": classmethod(lambda cls: PYTHON_SOURCE), "__module__": "__main__"}  # noqa: ARG005
     spark.dataSource.register(type("PythonSource", (DSparkJsonDataSource,), members))
-
-
-@contextlib.contextmanager
-def _outputs_to(log: Path) -> Iterator[None]:
-    """Point this process's standard error at ``log``, so that the JVM started meanwhile inherits that."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

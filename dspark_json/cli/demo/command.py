@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import secrets
@@ -12,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.cli.numbers import positive
+
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from dspark_json.cli.demo.folder import DemoFolder
@@ -43,8 +45,8 @@ _SAMPLE_ROWS: Final = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``demo``."""
-    parser.add_argument("--requests", type=_positive, default=200, metavar="N", help="requests to send (200)")
-    parser.add_argument("--clients", type=_positive, default=16, metavar="N", help="requests under way at a time (16)")
+    parser.add_argument("--requests", type=positive, default=200, metavar="N", help="requests to send (200)")
+    parser.add_argument("--clients", type=positive, default=16, metavar="N", help="requests under way at a time (16)")
     parser.add_argument("--endpoint", metavar="URL", help="a running server with the hook, instead of the demo's own")
     parser.add_argument("--model", metavar="M", help="the model to ask (default: the first one the server lists)")
     parser.add_argument("--key-file", type=Path, metavar="F", help="a file with the hook's key, for --endpoint")
@@ -154,9 +156,3 @@ def _source_options(server: _Server, before: SpoolOffsets) -> dict[str, str]:
     if server.key_file is not None:
         options["vllm_api_key_file"] = str(server.key_file.absolute())
     return options
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a whole number above 0')
-    return int(text)

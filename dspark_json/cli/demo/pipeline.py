@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from dspark_json.cli import output
 from dspark_json.errors import ConnectorMissingError, DSparkJsonError, MissingPackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -35,7 +34,7 @@ class Pipeline:
         self._rows: dict[int, int] = {}
         self._query: StreamingQuery | None = None
         self.adapter = _adapter()
-        with _outputs_to(folder.spark_log):
+        with output.redirected(folder.spark_log, 1, 2):
             self._spark = _session(folder, self.adapter)
 
     def start(self, options: dict[str, str]) -> None:
@@ -150,23 +149,6 @@ def _session(folder: DemoFolder, adapter: Adapter) -> SparkSession:
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-@contextlib.contextmanager
-def _outputs_to(log: Path) -> Iterator[None]:
-    """Point this process's standard output and error at ``log``, so that the JVM started meanwhile inherits that."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        for number, descriptor in enumerate(kept, start=1):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
 
 
 def _children() -> set[int]:

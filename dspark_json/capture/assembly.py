@@ -195,14 +195,8 @@ class _Choice:
             call.feed(part)
             self._call = call
             message.setdefault(name, None)
-        elif isinstance(part, list):
-            known = message.get(name)
-            if isinstance(known, list):
-                known.extend(part)
-            else:
-                message[name] = list(part)
         else:
-            message[name] = part
+            _feed_value(message, name, part)
 
     def _tool(self, call: Json) -> _Tool:
         """The tool call that a delta goes on with; without an ``index``, a new ``id`` begins a new one."""

@@ -62,14 +62,14 @@ class TaskReader:
     """Reads the splits of one task's query. Safe from any thread: each read has an engine of its own."""
 
     def __init__(self, task: ReadTask) -> None:
-        """Raises ``EngineUnavailableError`` where the engine that the task wants can't run here."""
         self.task = task
-        choose_engine(task.parse_mode, task.gpu_share)
 
     def batches(
         self, split: Split, totals: ReadTotals | None = None, *, expected_first: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a split in order, in exactly the schema wanted; ``totals`` is kept up with them.
+
+        Raises ``EngineUnavailableError`` where the engine that the task wants can't run here.
 
         ``expected_first`` is ``ReadTotals.first`` of an earlier read whose rows are not wanted again: a
         ``DataLossError`` where the split begins with another record now, so that counting rows off would skip others.

@@ -19,25 +19,12 @@ from .spools import SMALL, expire, record
 from .worker_support import running_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from .worker_support import Connection, WorkerProcess
+    from .worker_support import Connection
 
 ORDER = schema("order", 1, a="integer")
 WIDER = schema("order", 2, a="integer", b="string")
-
-
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    with running_worker(tmp_path_factory.mktemp("worker") / "log") as process:
-        yield process
-
-
-@pytest.fixture
-def connection(worker: WorkerProcess) -> Iterator[Connection]:
-    with worker.connected() as taken:
-        yield taken
 
 
 @pytest.fixture

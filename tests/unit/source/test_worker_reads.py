@@ -22,8 +22,6 @@ from .spools import expire
 from .worker_support import running_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .worker_support import Connection, WorkerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,18 +29,6 @@ ANSWERS = (ROOT / "fixtures/vllm/answers.ndjson").read_text().splitlines()
 META = b'"request_id":"r","path":"/v1/chat/completions","status":200,"stream":false,"completed":true'
 SEGMENTS = WriterSettings(segment_bytes=100_000, retention_bytes=1 << 30, min_free_ratio=0.0)
 PARSED = pa.struct([("a", pa.int64()), ("b", pa.string())])
-
-
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    with running_worker(tmp_path_factory.mktemp("worker") / "log") as process:
-        yield process
-
-
-@pytest.fixture
-def connection(worker: WorkerProcess) -> Iterator[Connection]:
-    with worker.connected() as taken:
-        yield taken
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from dspark_json.schema.protocol import RESPONSES
+
+__all__ = ["CHAT", "COMPLETIONS", "COVERED", "RESPONSES"]
+
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
-RESPONSES: Final = "/v1/responses"
 
 COVERED: Final = frozenset({CHAT, COMPLETIONS, RESPONSES})

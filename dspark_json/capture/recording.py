@@ -36,6 +36,7 @@ from dspark_json.capture.response_stream import read_response_stream
 from dspark_json.capture.responses import choices_member, is_finished
 from dspark_json.capture.stream import StreamReader, read_stream
 from dspark_json.capture.utf8 import json_string, one_line
+from dspark_json.schema.protocol import UNFINISHED
 from dspark_json.spool.record import Record
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     RegisterSchemas = Callable[[RequestedSchemas, int], SchemaReference | None]
 
 _BLANKS: Final = b" \t\r\n"
-_UNFINISHED: Final = ("abort", "error")
 _OPENING: Final = re.compile(rb"[ \t\r\n]*\{[ \t\r\n]*")
 _FIRST_ID: Final = re.compile(rb'\{\s*"id"\s*:\s*"([^"\\]{1,256})"')
 _OK: Final = 200
@@ -216,7 +216,7 @@ def is_completed(answer: dict[str, Any]) -> bool:
         return False
     for choice in choices:
         reason = choice.get("finish_reason") if isinstance(choice, dict) else None
-        if reason is None or reason in _UNFINISHED:
+        if reason is None or reason in UNFINISHED:
             return False
     return True
 

@@ -16,6 +16,7 @@ from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
 from dspark_json.errors import MalformedRecordError
 from dspark_json.schema.envelope import CORRUPT_COLUMN, RESCUED_COLUMN
 from dspark_json.schema.fields import BIGINT, STRING
+from dspark_json.schema.protocol import UNFINISHED
 from dspark_json.spool.access import Chunk
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dspark_json.engine.base import Engine
 
 _PARSED: Final = "choices[{}].parsed"
-_UNFINISHED: Final = frozenset({"abort", "error"})
 # Ends of lines to those who split at every line break that Unicode knows.
 _BREAKS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029", 0x0A: " ", 0x0D: " "}
 
@@ -141,7 +141,7 @@ def _is_content(text: bytes) -> bool:
 
 def _record_of(content: bytes, finish_reason: str | None) -> bytes:
     """A response whose one choice has this content, written as it is."""
-    completed = json.dumps(finish_reason not in _UNFINISHED)
+    completed = json.dumps(finish_reason not in UNFINISHED)
     return b'{"_dspark":{"completed":%b},"choices":[{"message":{"content":%b},"finish_reason":%b}]}' % (
         completed.encode(),
         content,

@@ -15,6 +15,7 @@ from dspark_json.engine.content import ContentReader, ParseStatus
 from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
 from dspark_json.engine.rescue import Path, Rescue
 from dspark_json.schema.envelope import RECORD_COLUMN
+from dspark_json.schema.protocol import RESPONSES, UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,9 +24,7 @@ __all__ = ["ArgumentsReader", "asked_for_json", "calls_one_of", "is_asked_for_wi
 
 Row = dict[str, Any]
 
-RESPONSES_PATH: Final = "/v1/responses"
 _FIRST_ERROR_STATUS: Final = 400
-_UNFINISHED: Final = frozenset({None, "abort", "error"})
 _HASH_PREFIX: Final = re.compile(r"[0-9a-f]{6,64}")
 
 
@@ -41,11 +40,11 @@ def is_complete(row: Row, record: Row, members: dict[str, Value]) -> bool | None
     has_error = record.get("error") is not None or ("error" in members and not members["error"].is_null)
     if record["status"] >= _FIRST_ERROR_STATUS or not is_object or has_error:
         return False
-    if record.get("path") == RESPONSES_PATH:
+    if record.get("path") == RESPONSES:
         state = members.get("status")
         return state is not None and state.kind == Kind.STRING and state.string() in {"completed", "incomplete"}
     choices = row["choices"] or []
-    finished = [choice is not None and choice["finish_reason"] not in _UNFINISHED for choice in choices]
+    finished = [choice is not None and choice["finish_reason"] not in (None, *UNFINISHED) for choice in choices]
     return bool(finished) and all(finished)
 
 

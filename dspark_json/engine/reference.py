@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from dspark_json.engine.answers import (
-    RESPONSES_PATH,
     ArgumentsReader,
     Row,
     asked_for_json,
@@ -29,6 +28,7 @@ from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse, p
 from dspark_json.engine.rescue import Rescue
 from dspark_json.engine.values import Shape, StructShape, read, read_struct, shape_of
 from dspark_json.schema.envelope import RECORD_COLUMN
+from dspark_json.schema.protocol import RESPONSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ class _RecordReader:
         for name, value in root.occurrences():
             if name == RECORD_COLUMN:
                 path = value.members().get("path") if value.kind == Kind.OBJECT else None
-                if path is not None and path.kind == Kind.STRING and path.string() == RESPONSES_PATH:
+                if path is not None and path.kind == Kind.STRING and path.string() == RESPONSES:
                     return frozenset({RECORD_COLUMN, "choices"})
                 break
         return frozenset({RECORD_COLUMN})

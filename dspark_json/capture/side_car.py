@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from dspark_json.capture.control import ControlRoutes
+from dspark_json.capture.lifespan import answer_lifespan
 from dspark_json.capture.notices import Notice
 from dspark_json.spool.schema_uses import SchemaUse, sum_schema_uses
 from dspark_json.spool.stats import sum_counters
@@ -56,7 +57,7 @@ class SideCar:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """The ASGI entry."""
         if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await answer_lifespan(receive, send, self._close)
         elif scope["type"] == "http":
             path = scope["path"]
             if self._control.owns(path):
@@ -64,15 +65,8 @@ class SideCar:
             else:
                 await _no_route(send)
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                self._control.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+    async def _close(self) -> None:
+        self._control.close()
 
 
 async def _no_route(send: Send) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.errors import EndpointKeyError, InvalidOptionError, SpoolNotFoundError
+from dspark_json.key_file import UnreadableError, first_line
 from dspark_json.options import is_key
 from dspark_json.source.settings import reader_settings
 from dspark_json.source.transport import default_folder, no_key_error, open_folder
@@ -85,10 +86,8 @@ def _folder(target: str, path: str) -> SpoolReader:
 def _key(file: Path) -> str:
     """The first line of a key file, where it is a key."""
     try:
-        with file.open(encoding="utf-8") as lines:
-            key = lines.readline().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        key = first_line(file)
+    except UnreadableError as why:
         raise InvalidOptionError(
             f'--key-file "{file}" can\'t be read: {why}', remedy="Give a file whose first line is the hook's key."
         ) from None

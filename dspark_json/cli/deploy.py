@@ -175,16 +175,15 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 def _key(options: argparse.Namespace, server: Any) -> str:
     """GPUStack's key: option, else file, else environment. Its text appears in no error."""
+    from dspark_json.key_file import UnreadableError, first_line
     from dspark_json.options import is_key
 
     file = options.api_key_file or server.get("api_key_file")
     key: str | None = options.api_key
     if key is None and file is not None:
         try:
-            with Path(file).open(encoding="utf-8") as lines:
-                key = lines.readline().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            key = first_line(Path(file))
+        except UnreadableError as why:
             raise InvalidOptionError(f'the key file "{file}" can\'t be read: {why}') from None
     if key is None:
         key = os.environ.get("GPUSTACK_API_KEY", "").strip() or None

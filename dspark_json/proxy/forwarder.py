@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from dspark_json.capture.endpoints import COVERED
+from dspark_json.capture.lifespan import answer_lifespan
 from dspark_json.capture.notices import Notice
 from dspark_json.printable import printable
 from dspark_json.proxy.connections import Connections
@@ -83,22 +84,15 @@ class Forwarder:
                 if not self._under_way:
                     self._at_rest.set()
         elif scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await answer_lifespan(receive, send, self._close)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1003, "reason": "websockets are not forwarded"})
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._at_rest.wait(), _END_SECONDS)
-                await self._connections.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+    async def _close(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._at_rest.wait(), _END_SECONDS)
+        await self._connections.close()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         passage = _Passage(receive, send, self._patience.idle)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from dspark_json.capture.endpoints import RESPONSES
-from dspark_json.replay.asgi import JSON_TYPE, STREAM_TYPE, Receive, Send, lifespan, read_body, send_body, send_json
+from dspark_json.capture.lifespan import answer_lifespan
+from dspark_json.replay.asgi import JSON_TYPE, STREAM_TYPE, Receive, Send, read_body, send_body, send_json
 from dspark_json.replay.recording import ID_PREFIXES, ROUTES, Recording, Traits, packaged_recordings
 from dspark_json.replay.selection import Repertoire
 
@@ -37,7 +38,7 @@ class ReplayApp:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI scope (HTTP or lifespan)."""
         if scope["type"] == "lifespan":
-            await lifespan(receive, send)
+            await answer_lifespan(receive, send)
         elif scope["type"] == "http":
             await self._serve(scope["method"], scope["path"], receive, send)
 

@@ -39,14 +39,3 @@ async def send_body(send: Send, status: int, body: bytes, content_type: tuple[by
         headers.append(content_type)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def lifespan(receive: Receive, send: Send) -> None:
-    """Answer the lifespan protocol of an application that has nothing to prepare."""
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        elif message["type"] == "lifespan.shutdown":
-            await send({"type": "lifespan.shutdown.complete"})
-            return

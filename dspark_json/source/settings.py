@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from dspark_json.errors import InvalidOptionError, MissingOptionError
+from dspark_json.key_file import UnreadableError, first_line
 from dspark_json.options import is_key, reader_values
 from dspark_json.source.admission import ReadLimits
 from dspark_json.source.type_settings import TypeSettings, type_settings
@@ -106,12 +107,10 @@ def _key(values: Mapping[str, object], environment: Mapping[str, str]) -> str | 
     if key is None and file is not None:
         source = f"the first line of vllm_api_key_file {file}"
         try:
-            with Path(str(file)).open(encoding="utf-8") as lines:
-                key = lines.readline().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            key = first_line(Path(str(file)))
+        except UnreadableError as why:
             raise InvalidOptionError(
-                f'vllm_api_key_file "{file}" can\'t be read: {reason}',
+                f'vllm_api_key_file "{file}" can\'t be read: {why}',
                 remedy="It is read where the query is planned: give a path that the driver can open.",
             ) from None
     elif key is None:

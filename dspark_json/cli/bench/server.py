@@ -7,13 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from dspark_json.capture.lifespan import answer_lifespan
 from dspark_json.errors import DSparkJsonError
 from dspark_json.replay.asgi import (
     JSON_TYPE,
     STREAM_TYPE,
     Receive,
     Send,
-    lifespan,
     read_body,
     send_body,
     send_json,
@@ -38,7 +38,7 @@ class BurstApp:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI scope (HTTP or lifespan)."""
         if scope["type"] == "lifespan":
-            await lifespan(receive, send)
+            await answer_lifespan(receive, send)
         elif scope["path"] == CPU_PATH:
             # All threads of this process, in ns: finer than the ticks of /proc.
             await send_json(send, 200, {"cpu_ns": time.process_time_ns()})

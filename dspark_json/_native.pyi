@@ -1,4 +1,5 @@
-# Native code in Rust: the parse engine (dspark_json.engine.native) and the hook's glance (dspark_json.capture.glance).
+# Native code in Rust: the parse engine (dspark_json.engine.native), the hook's glance (dspark_json.capture.glance), and
+# checksums (dspark_json.spool.checksums).
 
 from collections.abc import Sequence
 from typing import Protocol, final
@@ -65,3 +66,6 @@ class Glance:
     def __new__(cls, settings: list[str], echoed: list[str], echoed_inside: list[str]) -> Glance: ...
     def request(self, text: bytes) -> tuple[str | None, bool, bytes, str | None, bytes | None] | None: ...
     def answer(self, text: bytes) -> tuple[str | None, str | None, bool, bytes] | None: ...
+
+# The position of the first line buffer[ends[i - 1]:ends[i]] that does not match its CRC-32.
+def first_damaged(buffer: Buffer, ends: Sequence[int], crcs: Sequence[int]) -> int | None: ...

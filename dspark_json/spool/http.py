@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import random
 import time
-import zlib
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 import httpx
@@ -26,6 +25,7 @@ from dspark_json.errors import (
     SpoolReplacedError,
 )
 from dspark_json.spool.access import DEFAULT_CHUNK_BYTES, Chunk, IndexSlice, SpoolOffsets
+from dspark_json.spool.checksums import first_damaged
 from dspark_json.spool.http_answers import (
     HttpAnswer,
     ServerIdentity,
@@ -371,19 +371,18 @@ class HttpSpool:
                 f"have {ends[-1]} bytes by the index, {len(body)} came"
             )
         appended_at = index.appended_at[at : at + following - start]
-        begin = 0
-        for i, end in enumerate(ends):
-            problem = None
-            if zlib.crc32(buffer[begin:end]) != index.crcs[at + i]:
-                problem = "does not match its checksum"
-            elif not is_plausible_time(appended_at[i]):
-                problem = f"was written {appended_at[i]} µs after 1970 by its index, which can't be"
-            if problem is not None:
-                raise SpoolCorruptError(
-                    f"record {start + i} of lane {lane} of spool {self.spool_id} at {self.client.address} {problem}",
-                    remedy="If the server's folder is sound, something between changes answers: read without it.",
-                )
-            begin = end
+        problem = None
+        bad = first_damaged(buffer, ends, index.crcs[at : at + len(ends)])
+        if bad is not None:
+            problem = "does not match its checksum"
+        elif not is_plausible_time(max(appended_at)):
+            bad = next(i for i, moment in enumerate(appended_at) if not is_plausible_time(moment))
+            problem = f"was written {appended_at[bad]} µs after 1970 by its index, which can't be"
+        if problem is not None:
+            raise SpoolCorruptError(
+                f"record {start + bad} of lane {lane} of spool {self.spool_id} at {self.client.address} {problem}",
+                remedy="If the server's folder is sound, something between changes answers: read without it.",
+            )
         return Chunk(self.spool_id, lane, start, buffer, ends, appended_at)
 
     def seek_time(self, lane: str, timestamp_us: int) -> int:

@@ -10,7 +10,6 @@ import os
 import stat
 import sys
 import time
-import zlib
 from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from dspark_json.spool.access import (
     SpoolAccess,
     SpoolOffsets,
 )
+from dspark_json.spool.checksums import first_damaged
 from dspark_json.spool.data_range import DataRange, first_bad
 from dspark_json.spool.lane_files import FilesVanishedError, LaneFiles, Segment, lane_names, list_lane, opened
 from dspark_json.spool.os_errors import reading_failed
@@ -246,11 +246,9 @@ def _span(files: LaneFiles, start: int, stop: int, max_bytes: int) -> _Span:
 
 def _chunk(span: _Span) -> Chunk:
     buffer = _mapped(span)
-    position = 0
-    for offset, (end, crc) in enumerate(zip(span.ends, span.crcs, strict=True)):
-        if end <= position or zlib.crc32(buffer[position:end]) != crc:
-            raise span.damage(offset, "does not match its checksum")
-        position = end
+    bad = first_damaged(buffer, span.ends, span.crcs)
+    if bad is not None:
+        raise span.damage(bad, "does not match its checksum")
     segment = span.segment
     return Chunk(segment.spool_id, segment.lane.name, span.first_seq, buffer, span.ends, span.appended_at)
 

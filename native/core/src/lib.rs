@@ -9,6 +9,7 @@
 mod batch;
 mod bits;
 mod blocks;
+mod checksums;
 mod columns;
 mod content;
 mod document;
@@ -36,6 +37,7 @@ mod linear;
 mod testing;
 
 pub use batch::{Records, Stats, parse};
+pub use checksums::first_damaged;
 pub use error::{BatchError, PlanError};
 pub use glance::{Answer, Glance, Request};
 pub use plan::{Mode, Options, Plan};

@@ -106,17 +106,7 @@ impl Plan {
         spool_id: &str,
         lane: &str,
     ) -> PyResult<(Batch, Stats)> {
-        if !buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyValueError::new_err("the buffer is no contiguous, read-only one"));
-        }
-        let bytes: &[u8] = if buffer.len_bytes() == 0 {
-            &[]
-        } else {
-            // SAFETY: `buffer` keeps its memory where it is until it is dropped at the end of this call, and nobody may
-            // write to it meanwhile: it is read-only, and behind it are `bytes`, or records of a spool, which are never
-            // changed once they are committed.
-            unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) }
-        };
+        let bytes = readable(&buffer)?;
         let records =
             core::Records { buffer: bytes, ends: &ends, appended_at: &appended_at, first_seq, spool_id, lane };
         let (rows, stats) = py.detach(|| core::parse(&records, &self.plan)).map_err(raised)?;
@@ -142,6 +132,29 @@ impl From<core::Stats> for Stats {
     }
 }
 
+/// The position of the first line `buffer[ends[i - 1]:ends[i]]` that does not match its CRC-32; None where all do. Other
+/// threads run meanwhile.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 hands them over")]
+fn first_damaged(py: Python<'_>, buffer: PyBuffer<u8>, ends: Vec<u64>, crcs: Vec<u32>) -> PyResult<Option<usize>> {
+    let bytes = readable(&buffer)?;
+    Ok(py.detach(|| core::first_damaged(bytes, &ends, &crcs)))
+}
+
+/// The bytes of a buffer; `ValueError` where somebody may write to them.
+fn readable(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
+    if !buffer.readonly() || !buffer.is_c_contiguous() {
+        return Err(PyValueError::new_err("the buffer is no contiguous, read-only one"));
+    }
+    if buffer.len_bytes() == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: `buffer` keeps its memory where it is as long as it lives, which is as long as what is returned may live,
+    // and nobody may write to it meanwhile: it is read-only, and behind it are `bytes`, or records of a spool, which are
+    // never changed once they are committed.
+    Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) })
+}
+
 fn schema(object: &Bound<'_, PyAny>) -> PyResult<Schema> {
     let capsule = object.call_method0("__arrow_c_schema__")?.cast_into::<PyCapsule>()?;
     let pointer = capsule.pointer_checked(Some(SCHEMA))?;
@@ -165,5 +178,5 @@ mod _native {
     #[pymodule_export]
     use super::glance::Glance;
     #[pymodule_export]
-    use super::{Batch, EngineError, MalformedError, Plan, Stats};
+    use super::{Batch, EngineError, MalformedError, Plan, Stats, first_damaged};
 }

@@ -24,6 +24,7 @@ RELEASE ?=
 SPARK := $(BUILD)/spark-$(RELEASE)
 SPARK_NEEDS := httpx orjson pyarrow hypothesis pytest pytest-timeout uvicorn
 SPARK_TESTS := $(patsubst %,tests/integration/test_spark_%.py,jvm pruning stream typed profiles connect python)
+BATCHES ?= 10000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-spark test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
@@ -62,8 +63,9 @@ bench: java $(JAR) $(READY) ## Measure what the hook costs, how fast answers are
 	@$(BIN)/dspark-json bench parse
 	@$(BIN)/dspark-json bench spark
 
-soak: $(READY) ## Every answer once, for SECONDS (60) of kills; then the memory of a server over 100,000 answers
+soak: java $(JAR) $(READY) ## Every answer once, for SECONDS (60) of kills; then leaks: BATCHES (10000) micro-batches, 100,000 answers of a server
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --seconds $(SECONDS)
+	@PYTHONPATH=tests $(BIN)/python -m soak.micro_batches --batches $(BATCHES)
 	@$(BIN)/dspark-json bench capture --memory 100000
 
 fuzz: $(READY) ## Compare both engines on random records for SECONDS (60)

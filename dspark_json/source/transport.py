@@ -123,7 +123,8 @@ def open_split(split: Split, key: str | None, timeout_s: float) -> Iterator[Spoo
         _check_server(split, timeout_s, reason, replaced)
         raise no_key_error(split.endpoint, reason)
     _announce(split, f"HTTP ({reason.rstrip('.')})")
-    with HookClient(split.endpoint, key, timeout_s) as client:
+    # What is planned must be read, whatever became of the server since: it may come back.
+    with HookClient(split.endpoint, key, timeout_s, patient=True) as client:
         yield HttpSpool(client, split.spool_id)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -246,7 +248,18 @@ def test_without_folder_key_and_server_the_error_names_both_ways(folder: Path) -
     assert str(folder) in str(caught.value)
 
 
-def test_a_server_that_is_gone_is_named_after_three_tries(folder: Path) -> None:
+def test_a_server_that_is_gone_is_asked_as_long_as_an_answer_may_take_and_then_named() -> None:
     address = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(EndpointUnreachableError, match=f"{address}.*asked 3 times"):
-        numbers(Split("id", "0000", 0, 3, address), key=KEY)
+    with pytest.raises(EndpointUnreachableError, match=f"{address}.*asked 4 times"):
+        list(read_split(Split("id", "0000", 0, 3, address), key=KEY, timeout_s=2.0, fail_on_data_loss=True))
+
+
+def test_a_server_that_comes_back_in_that_time_is_read_on(folder: Path) -> None:
+    spool_id, port = write(folder, 5), free_port()
+    split = Split(spool_id, "0000", 0, 5, f"http://127.0.0.1:{port}")
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(numbers, split, key=KEY)
+        time.sleep(1.2)
+        assert not read.done()
+        with serving(hook(folder, KEY), port):
+            assert read.result(30) == list(range(5))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import socket
 from pathlib import Path
@@ -18,6 +17,7 @@ from dspark_json.errors import (
     SpoolPermissionError,
     SpoolReplacedError,
 )
+from dspark_json.source.machine import is_loopback
 from dspark_json.spool.http import HookClient, HttpSpool
 from dspark_json.spool.reader import SpoolAccess, SpoolReader
 
@@ -166,9 +166,4 @@ def _announce(split: Split, way: str) -> None:
 
 
 def _is_this_machine(host: str) -> bool:
-    if host.lower() in {"localhost", socket.gethostname().lower()}:
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host.lower() == socket.gethostname().lower() or is_loopback(host)

@@ -6,6 +6,7 @@ import logging
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from dspark_json.errors import (
     EndpointKeyError,
     EndpointUnreachableError,
     SpoolCorruptError,
+    SpoolElsewhereError,
     SpoolNotFoundError,
 )
 from dspark_json.source.reading import read_split
@@ -246,6 +248,25 @@ def test_without_folder_key_and_server_the_error_names_both_ways(folder: Path) -
     with pytest.raises(EndpointUnreachableError, match=f"{address}.*does not answer") as caught:
         numbers(Split("id", "0000", 0, 3, address, str(folder)), fail=False)
     assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_on_another_machine_another_folder_or_localhost_is_an_error_and_no_loss(
+    folder: Path, tmp_path: Path, fail: bool
+) -> None:
+    write(folder, 3)
+    planned = Split("another-spool", "0000", 0, 3, str(folder), planned_on="driver boot")
+    with pytest.raises(SpoolElsewhereError, match=f"{folder}.*driver"):
+        numbers(planned, fail=fail)
+    with pytest.raises(SpoolElsewhereError):
+        numbers(with_(planned, endpoint=str(tmp_path / "none")), fail=fail)
+    with serving(elsewhere(hook(folder, KEY))) as address, pytest.raises(SpoolElsewhereError, match="vllm_endpoint"):
+        numbers(with_(planned, endpoint=address), fail=fail, key=KEY)
+
+
+def test_the_machine_is_of_no_matter_where_the_records_are_found(folder: Path) -> None:
+    spool_id = write(folder, 3)
+    assert numbers(Split(spool_id, "0000", 0, 3, str(folder), planned_on="driver boot")) == [0, 1, 2]
 
 
 def test_a_server_that_is_gone_is_asked_as_long_as_an_answer_may_take_and_then_named() -> None:

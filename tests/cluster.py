@@ -121,9 +121,16 @@ class Cluster:
         """The machines that run executors, also those that are gone."""
         return self._nodes[1:]
 
-    def submit(self, *arguments: str, environment: Mapping[str, str]) -> Driver:
-        """Run a program on the cluster with ``spark-submit``, its driver on this machine."""
-        return Driver(self._folder / "driver", self.address, arguments, environment)
+    def submit(self, *arguments: str, variables: Mapping[str, str], beside: Mapping[str, Path] | None = None) -> Driver:
+        """Run a program on the cluster with ``spark-submit``, its driver on this machine.
+
+        ``variables`` are of its environment, ``beside`` are folders under other names where it runs.
+        """
+        folder = self._folder / "driver"
+        folder.mkdir(parents=True)
+        for name, place in (beside or {}).items():
+            (folder / name).symlink_to(place)
+        return Driver(folder, self.address, arguments, variables)
 
     def stop(self) -> None:
         """End all of it."""
@@ -142,8 +149,7 @@ class Cluster:
 class Driver:
     """A program that was submitted."""
 
-    def __init__(self, folder: Path, master: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        folder.mkdir(exist_ok=True)
+    def __init__(self, folder: Path, master: str, arguments: tuple[str, ...], variables: Mapping[str, str]) -> None:
         self._log = folder / "log"
         small = {
             "spark.driver.memory": "512m",
@@ -165,7 +171,7 @@ class Driver:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=folder,
-                env={**_plain_environment(folder, "127.0.0.1"), **environment},
+                env={**_plain_environment(folder, "127.0.0.1"), **variables},
                 start_new_session=True,
             )
 

@@ -347,7 +347,7 @@ class HttpSpool:
         elif not is_plausible_time(max(appended_at)):
             bad = next(i for i, moment in enumerate(appended_at) if not is_plausible_time(moment))
             problem = f"was written {appended_at[bad]} µs after 1970 by its index, which can't be"
-        if problem is not None:
+        if bad is not None:
             raise SpoolCorruptError(
                 f"record {start + bad} of lane {lane} of spool {self.spool_id} at {self.client.address} {problem}",
                 remedy="If the server's folder is sound, something between changes answers: read without it.",

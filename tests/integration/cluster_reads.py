@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -31,7 +32,7 @@ for read in json.loads(sys.argv[1]):
     try:
         rows = spark.read.format(read["format"]).options(**read["options"]).load()
         results.append(len({(row["lane"], row["seq"]) for row in rows.select("_dspark.*").collect()}))
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         results.append(str(error))
 Path(sys.argv[2]).write_text(json.dumps(results))
 spark.stop()

@@ -27,7 +27,7 @@ from .spark_support import write
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "k3y-of-the-hook"
@@ -53,7 +53,7 @@ class Server:
         self._port = "0"
         self.start()
         self._port = self.address.rsplit(":", 1)[1]
-        self.clients = Clients(self.address, threads=2)
+        self.clients = Clients(self.address, threads=1)
 
     def start(self) -> None:
         settings = {"DSPARK_SPOOL": str(self.spool), "DSPARK_DURABILITY": "write", "DSPARK_API_KEY": KEY}
@@ -91,15 +91,16 @@ def servers(tmp_path: Path) -> Iterator[list[Server]]:
             server.stop()
 
 
-def submit(cluster: Cluster, adapter: str, archive: Path, folder: Path, servers: list[Server]) -> Driver:
-    """The job, with the settings of docs/spark.md."""
-    settings = ["--archives", f"{archive}#env", "--conf", "spark.executorEnv.PYSPARK_PYTHON=./env/bin/python"]
-    if adapter == "jvm":
-        settings += ["--jars", str(connector_jar())]
+def submit(cluster: Cluster, adapter: str, environment: Path, folder: Path, servers: list[Server]) -> Driver:
+    """The job with an environment that is sent with it, by the settings of docs/spark.md."""
+    archive = pack(environment, folder / "env.tar.gz")
     job = [str(Path(__file__).with_name("cluster_job.py")), "--table", str(folder / "table")]
     job += ["--checkpoint", str(folder / "checkpoint"), "--endpoint", ",".join(s.address for s in servers)]
-    environment = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "DSPARK_API_KEY": KEY}
-    return cluster.submit(*settings, *job, environment=environment)
+    variables = {"PYSPARK_PYTHON": "./env/bin/python", "DSPARK_API_KEY": KEY}
+    if adapter == "jvm":
+        variables |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        return cluster.submit("--jars", str(connector_jar()), "--archives", f"{archive}#env", *job, variables=variables)
+    return cluster.submit("--archives", f"{archive}#env", *job, variables=variables, beside={"env": environment})
 
 
 def committed(table: Path) -> list[Path]:
@@ -145,11 +146,10 @@ def test_every_answer_lands_once_though_machines_and_a_server_are_killed(
     servers: list[Server], environment: Path, tmp_path: Path, adapter: str
 ) -> None:
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
-    archive = pack(environment, tmp_path / "env.tar.gz")
     with Cluster(tmp_path / "cluster") as cluster:
         lost, kept = cluster.workers
         t0 = time.monotonic()
-        job = submit(cluster, adapter, archive, tmp_path, servers)
+        job = submit(cluster, adapter, environment, tmp_path, servers)
         try:
             job.wait_for(lambda: batches(table) >= 1 and all(map(interpreters, cluster.workers)))
             print("first", time.monotonic() - t0, [interpreters(n) for n in cluster.workers])
@@ -218,7 +218,7 @@ def test_what_executors_can_not_see_is_read_over_http_or_is_a_named_error(enviro
             str(Path(__file__).with_name("cluster_reads.py")),
             json.dumps(reads),
             str(tmp_path / "results"),
-            environment={"PYSPARK_PYTHON": python},
+            variables={"PYSPARK_PYTHON": python},
         )
         t0 = time.monotonic()
         try:

@@ -17,6 +17,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      │    ├── SpoolCorruptError         DSPARK_JSON_SPOOL_CORRUPT
      │    ├── SpoolWriteError           DSPARK_JSON_SPOOL_WRITE
      │    ├── SpoolReplacedError        DSPARK_JSON_SPOOL_REPLACED
+     │    ├── SpoolElsewhereError       DSPARK_JSON_SPOOL_ELSEWHERE
      │    ├── LaneNotFoundError         DSPARK_JSON_LANE_NOT_FOUND
      │    ├── RecordsExpiredError       DSPARK_JSON_RECORDS_EXPIRED
      │    └── BeyondEndError            DSPARK_JSON_BEYOND_END
@@ -144,6 +145,12 @@ class SpoolReplacedError(SpoolError):
     """The folder or server now holds another spool (another ``spool_id``) than the one asked for."""
 
     code = "DSPARK_JSON_SPOOL_REPLACED"
+
+
+class SpoolElsewhereError(SpoolError):
+    """A task runs on another machine than the driver, where the folder or ``localhost`` is not the driver's."""
+
+    code = "DSPARK_JSON_SPOOL_ELSEWHERE"
 
 
 class LaneNotFoundError(SpoolError):

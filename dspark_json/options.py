@@ -340,7 +340,8 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "endpointTimeoutSec",
         _number(0, 86_400, exclusive=True),
         10.0,
-        "How long a server may take to answer, in seconds; also the deadline of asking all servers at a trigger.",
+        "How long a server may take to answer, in seconds; also the deadline of asking all servers at a trigger, and "
+        "how long a task asks for planned records again and again where the server is gone.",
     ),
     Option(
         "parse_mode",

@@ -62,6 +62,11 @@ TROUBLES: Final = (
         ("spool_space", "spool_losses", "shared_memory"),
     ),
     Trouble(
+        "DSPARK_JSON_SPOOL_ELSEWHERE",
+        "Executors run on other machines than the driver: its folder, or `localhost`, is another one there.",
+        "Mount the folder on all machines, or read over HTTP from an address that all of them reach (spark.md).",
+    ),
+    Trouble(
         "DSPARK_JSON_SPOOL_REPLACED",
         "The container or the machine was restarted and /dev/shm is new, or somebody removed the folder.",
         "Keep the spool on a disk (`DSPARK_SPOOL`) where answers must outlive a restart.",

@@ -23,6 +23,7 @@ from dspark_json.errors import (
 from dspark_json.source.admission import ReadLimits, Waiting, admit
 from dspark_json.source.discovery import Discovery, FoundSpool, Survey
 from dspark_json.source.losses import Losses, PlannerCounts
+from dspark_json.source.machine import this_machine
 from dspark_json.source.offsets import LanePosition, Offset, SpoolPosition, parse_offset, parse_starting_offset
 from dspark_json.source.schema_watch import SchemaWatch
 from dspark_json.source.splits import LaneRange, Split, cut
@@ -337,14 +338,14 @@ class Planner:
     ) -> list[LaneRange]:
         extent = found.offsets.lanes.get(lane) if found is not None else None
         if found is None or extent is None:
-            return [LaneRange(Split(spool_id, lane, begin, stop, endpoint))]
+            return [LaneRange(Split(spool_id, lane, begin, stop, endpoint))]  # not found here either
         if extent.first > begin:
             gone = min(extent.first, stop)
             self._losses.expired(spool_id, lane, begin, gone)
             begin = gone
         if begin >= stop:
             return []
-        split = Split(spool_id, lane, begin, stop, found.address, found.folder)
+        split = Split(spool_id, lane, begin, stop, found.address, found.folder, this_machine())
         return [LaneRange(split, _mean_bytes(extent))]
 
     # -- words -------------------------------------------------------------------------------------------------------

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.errors import (
     BeyondEndError,
     DataLossError,
+    EndpointError,
     LaneNotFoundError,
     RecordsExpiredError,
     SpoolCorruptError,
+    SpoolElsewhereError,
     SpoolError,
     SpoolNotFoundError,
+    SpoolPermissionError,
     SpoolReplacedError,
 )
 from dspark_json.source.device_reading import RingSource
+from dspark_json.source.machine import means_another_place
 from dspark_json.source.transport import is_folder, open_split
 
 if TYPE_CHECKING:
@@ -31,6 +36,7 @@ __all__ = ["read_split"]
 
 _log = logging.getLogger(__name__)
 
+_NOT_THERE: Final = (SpoolNotFoundError, SpoolPermissionError, SpoolReplacedError, EndpointError)
 _GONE: Final = (RecordsExpiredError, BeyondEndError, LaneNotFoundError, SpoolReplacedError)
 _REMEDY: Final = (
     "Keep more (DSPARK_RETENTION_MB of the server) or read sooner; to go on without these records set "
@@ -66,7 +72,11 @@ def read_split(
     reopened = False
     while at < split.stop:
         try:
-            with open_split(replace(split, start=at), key, timeout_s) as access, _ring(access, split) as ring:
+            with (
+                _other_machine_named(split),
+                open_split(replace(split, start=at), key, timeout_s) as access,
+                _ring(access, split) as ring,
+            ):
                 while at < split.stop:
                     chunk: Chunk | DeviceChunk | None
                     try:
@@ -92,6 +102,23 @@ def read_split(
             if reopened or is_folder(split.endpoint):
                 raise
             reopened = True
+
+
+@contextlib.contextmanager
+def _other_machine_named(split: Split) -> Iterator[None]:
+    """Where another machine planned, what is missing on this one says nothing about the records."""
+    try:
+        yield
+    except _NOT_THERE as error:
+        if not means_another_place(split):
+            raise
+        kind = "folder" if is_folder(split.endpoint) else "server"
+        raise SpoolElsewhereError(
+            f"{split.endpoint} is not the {kind} on {socket.gethostname()} that it is on the driver's machine, "
+            f"{split.planned_on.split(' ')[0]} ({error.message})",
+            remedy="Executors need a folder that is mounted on all machines, or vllm_endpoint with an address that "
+            "means the same on all of them (not localhost), and vllm_api_key.",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ class Split:
     """Records ``start`` (inclusive) to ``stop`` (exclusive) of one lane.
 
     ``endpoint`` is the server's address (or the folder itself for ``.load(path)``); ``folder`` is where the driver
-    found the spool's folder, a hint. No key is in here.
+    found the spool's folder, a hint; ``planned_on`` is the machine (``this_machine``) where the driver
+    has found the spool. No key is in here.
     """
 
     spool_id: str
@@ -29,6 +30,7 @@ class Split:
     stop: int
     endpoint: str
     folder: str | None = None
+    planned_on: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,4 @@ def cut(ranges: Sequence[LaneRange], min_partitions: int | None) -> list[Split]:
 def _evenly(split: Split, pieces: int) -> list[Split]:
     length = split.stop - split.start
     bounds = [split.start + length * k // pieces for k in range(pieces + 1)]
-    return [
-        Split(split.spool_id, split.lane, bounds[k], bounds[k + 1], split.endpoint, split.folder) for k in range(pieces)
-    ]
+    return [replace(split, start=bounds[k], stop=bounds[k + 1]) for k in range(pieces)]

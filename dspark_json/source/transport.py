@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import socket
 from pathlib import Path
@@ -18,6 +17,7 @@ from dspark_json.errors import (
     SpoolPermissionError,
     SpoolReplacedError,
 )
+from dspark_json.source.machine import is_loopback
 from dspark_json.spool.http import HookClient, HttpSpool
 from dspark_json.spool.reader import SpoolAccess, SpoolReader
 
@@ -123,7 +123,8 @@ def open_split(split: Split, key: str | None, timeout_s: float) -> Iterator[Spoo
         _check_server(split, timeout_s, reason, replaced)
         raise no_key_error(split.endpoint, reason)
     _announce(split, f"HTTP ({reason.rstrip('.')})")
-    with HookClient(split.endpoint, key, timeout_s) as client:
+    # What is planned must be read, whatever became of the server since: it may come back.
+    with HookClient(split.endpoint, key, timeout_s, patient=True) as client:
         yield HttpSpool(client, split.spool_id)
 
 
@@ -165,9 +166,4 @@ def _announce(split: Split, way: str) -> None:
 
 
 def _is_this_machine(host: str) -> bool:
-    if host.lower() in {"localhost", socket.gethostname().lower()}:
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host.lower() == socket.gethostname().lower() or is_loopback(host)

@@ -1,18 +1,16 @@
 """A spool read over HTTP, through the hook's control routes (DESIGN §2).
 
 ``HookClient`` asks one server and turns its answers into values or named errors; ``HttpSpool`` is the ``SpoolAccess``
-on top of it. Redirects are not followed and proxies of the environment are not used: the key goes to the address given
-and nowhere else.
+on top of it. The key goes to the address given and nowhere else.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import random
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
-
-import httpx
 
 from dspark_json.errors import (
     BeyondEndError,
@@ -36,10 +34,10 @@ from dspark_json.spool.http_answers import (
     spool_offsets,
     transport_problem,
 )
+from dspark_json.spool.http_connection import BAD_ADDRESS, FAILURES, CutError, HttpConnection, is_redirect
 from dspark_json.spool.layout import INDEX_ENTRY, is_plausible_time
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping
 
 __all__ = ["HookClient", "HttpSpool"]
@@ -52,6 +50,7 @@ HOOK_REMEDY: Final = (
 KEY_REMEDY: Final = "Set vllm_api_key to the hook's key (DSPARK_API_KEY of the server)."
 
 _WAITS_S: Final = (0.1, 0.4)  # between the three tries
+_PATIENT_WAIT_S: Final = 1.0  # between those of a patient client after them
 _LEAST_WAIT_S: Final = 0.1
 _MOST_WAIT_S: Final = 5.0  # of what a busy server asks for
 _INDEX_SLICE: Final = 65_536  # the most entries one answer holds
@@ -62,36 +61,30 @@ class _Busy(Exception):  # noqa: N818 - never leaves this module
     """The server has too many readers at once; ``wait_s`` is how long it wants to be left alone."""
 
     def __init__(self, wait_s: int) -> None:
-        super().__init__(f"status {httpx.codes.TOO_MANY_REQUESTS}, too many readers at once")
+        super().__init__(f"status {HTTPStatus.TOO_MANY_REQUESTS}, too many readers at once")
         self.wait_s = wait_s
-
-
-class _Cut(Exception):  # noqa: N818 - never leaves this module
-    """The answer did not come whole; its text says how."""
 
 
 class HookClient:
     """Asks one server's hook. Not for use by several threads at once; close it after use."""
 
-    def __init__(self, address: str, key: str | None, timeout_s: float) -> None:
-        """``address`` is ``scheme://host[:port][/prefix]``; ``timeout_s`` bounds one answer to a control question."""
+    def __init__(self, address: str, key: str | None, timeout_s: float, *, patient: bool = False) -> None:
+        """``address`` is ``scheme://host[:port][/prefix]``; ``timeout_s`` bounds one answer to a control question.
+
+        ``patient``: a server that does not answer is asked for a lane's bytes as long as that, not just three times.
+        """
         self.address = address
+        self._patience_s = timeout_s if patient else 0.0
         self.has_key = key is not None
         self._timeout_s = timeout_s
-        headers = {"accept-encoding": "identity", "user-agent": "dspark-json"}
+        headers = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "dspark-json"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        self._client = httpx.Client(
-            headers=headers,
-            timeout=httpx.Timeout(timeout_s),
-            verify=_certificates() if address.startswith("https:") else _no_certificates(),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._connection = HttpConnection(address, headers, timeout_s)
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -146,25 +139,25 @@ class HookClient:
 
         def once() -> tuple[bytes, int]:
             answer = self._get(f"/dspark/v1/spools/{spool_id}/lanes/{lane}/{route}", query, deadline_s=deadline_s)
-            if answer.status != httpx.codes.OK:
+            if answer.status != HTTPStatus.OK:
                 self._raise_for(answer, spool_id, lane, query["from"])
             length, following = (header_number(answer.headers.get(n)) for n in ("content-length", "x-dspark-next"))
             if length is None or following is None:
                 self._refuse(answer, "Content-Length or x-dspark-next is missing")
             if len(answer.body) != length:
-                raise _Cut(f"{len(answer.body)} of {length} bytes came")
+                raise CutError(f"{len(answer.body)} of {length} bytes came")
             if not query["from"] < following <= query["to"]:
                 self._refuse(
                     answer, f"records {query['from']} to {query['to']} were asked for, x-dspark-next is {following}"
                 )
             return answer.body, following
 
-        return self._tried(once, 1 + len(_WAITS_S))
+        return self._tried(once, 1 + len(_WAITS_S), self._patience_s)
 
     def _health(self) -> tuple[HttpAnswer, ServerIdentity]:
         """What the hook says about itself."""
         answer = self._get("/health/json-schema", {}, deadline_s=self._timeout_s)
-        if answer.status == httpx.codes.NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND:
             self._refuse(answer, "no hook there")
         document = self._json(answer)
         if document.get("json_output_hook_enabled") is not True:
@@ -184,19 +177,23 @@ class HookClient:
         except ValueError as problem:
             self._refuse(answer, f"JSON, but not the hook's ({problem})")
 
-    def _tried(self, once: Callable[[], T], tries: int) -> T:
-        for attempt in range(tries):
+    def _tried(self, once: Callable[[], T], tries: int, patience_s: float = 0.0) -> T:
+        """Try that many times, and longer than that while ``patience_s`` have not gone by."""
+        deadline = time.monotonic() + patience_s
+        for attempt in itertools.count(1):
             try:
                 return self._patiently(once)
-            except (httpx.TransportError, _Busy, _Cut) as error:
-                problem = transport_problem(error)
-            except (httpx.InvalidURL, UnicodeError) as error:  # what the check of the option let pass
-                problem, tries = shown(error), 1
+            except BAD_ADDRESS as error:  # what the check of the option let pass
+                problem = shown(error)
                 break
-            if attempt < tries - 1:
-                time.sleep(_WAITS_S[min(attempt, len(_WAITS_S) - 1)])
+            except (*FAILURES, _Busy) as error:
+                problem = transport_problem(error)
+            wait = _WAITS_S[attempt - 1] if attempt <= len(_WAITS_S) else _PATIENT_WAIT_S
+            if attempt >= tries and time.monotonic() + wait > deadline:
+                break
+            time.sleep(wait)
         raise EndpointUnreachableError(
-            f"{self.address} does not answer ({problem})" + (f", asked {tries} times" if tries > 1 else ""),
+            f"{self.address} does not answer ({problem})" + (f", asked {attempt} times" if attempt > 1 else ""),
             remedy="Check that the server runs, that the address and port are right, and that no firewall is between.",
         )
 
@@ -214,37 +211,30 @@ class HookClient:
                 time.sleep(wait)
 
     def _get(self, path: str, query: Mapping[str, int], *, deadline_s: float | None) -> HttpAnswer:
-        deadline = None if deadline_s is None else time.monotonic() + deadline_s
-        parts: list[bytes] = []
-        with self._client.stream("GET", self.address + path, params=dict(query)) as response:
-            for part in response.iter_raw():
-                parts.append(part)
-                if deadline is not None and time.monotonic() > deadline:
-                    raise _Cut(f"the answer was not complete after {deadline_s:g} s")
-        answer = HttpAnswer(response.status_code, response.headers, b"".join(parts))
-        if answer.status == httpx.codes.TOO_MANY_REQUESTS:
+        answer = self._connection.get(path, query, deadline_s)
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
             raise _Busy(header_number(answer.headers.get("retry-after")) or 0)
         if answer.status in _UNAVAILABLE:
             said = answer.error.get("message")
-            raise _Cut(f"status {answer.status}, {shown(said)}" if said else f"status {answer.status}")
+            raise CutError(f"status {answer.status}, {shown(said)}" if said else f"status {answer.status}")
         return answer
 
     def _json(self, answer: HttpAnswer) -> dict[str, Any]:
         """The JSON object of an answer with status 200; a named error for anything else."""
-        if answer.status == httpx.codes.UNAUTHORIZED:
+        if answer.status == HTTPStatus.UNAUTHORIZED:
             raise EndpointKeyError(
                 f"{self.address} refuses the key that was sent (status 401)"
                 if self.has_key
                 else f"{self.address} asks for a key (status 401)",
                 remedy=KEY_REMEDY,
             )
-        if answer.status == httpx.codes.FORBIDDEN and answer.error:
+        if answer.status == HTTPStatus.FORBIDDEN and answer.error:
             raise EndpointKeyError(
                 f"{self.address} gives no records over HTTP (status 403): the server has no key",
                 remedy="Start the server with DSPARK_API_KEY set and give the reader the same key as vllm_api_key, "
                 "or run the reader where the spool folder can be opened.",
             )
-        if answer.status != httpx.codes.OK:
+        if answer.status != HTTPStatus.OK:
             self._refuse(answer, "not the hook's answer")
         document = answer.document
         if document is None:
@@ -255,17 +245,13 @@ class HookClient:
         details = answer.error
         where = f"lane {lane} of spool {spool_id} at {self.address}"
         first, following = number(details.get("first")), number(details.get("next"))
-        if answer.status == httpx.codes.NOT_FOUND and details:
+        if answer.status == HTTPStatus.NOT_FOUND and details:
             raise LaneNotFoundError(f"{where} does not exist")
-        if answer.status == httpx.codes.GONE and first is not None and first > start:
+        if answer.status == HTTPStatus.GONE and first is not None and first > start:
             raise RecordsExpiredError(f"record {start} of {where} is gone, the oldest one kept is {first}", first=first)
-        if answer.status == httpx.codes.PRECONDITION_FAILED and details:
+        if answer.status == HTTPStatus.PRECONDITION_FAILED and details:
             raise SpoolReplacedError(f"{self.address} has another spool now, not {spool_id}")
-        if (
-            answer.status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
-            and following is not None
-            and following <= start
-        ):
+        if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and following is not None and following <= start:
             raise BeyondEndError(f"{where} ends before {following}, record {start} was asked for", next_seq=following)
         if details.get("code") == SpoolCorruptError.code:
             raise SpoolCorruptError(f"{where}: {shown(details.get('message'))}")
@@ -274,7 +260,7 @@ class HookClient:
 
     def _refuse(self, answer: HttpAnswer, why: str) -> NoReturn:
         redirect = ", a redirect, which is not followed because the key must not go elsewhere"
-        status = f"{answer.status}{redirect if httpx.codes.is_redirect(answer.status) else ''}"
+        status = f"{answer.status}{redirect if is_redirect(answer.status) else ''}"
         raise EndpointAnswerError(
             f"{self.address} does not answer as the hook does: {why} "
             f"(status {status}, content type {answer.content_type})",
@@ -284,23 +270,6 @@ class HookClient:
 
 def _is_schema(document: object) -> bool:
     return isinstance(document, dict) and isinstance(document.get("hash"), str)
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """The certificates to trust: certifi's, or ``SSL_CERT_FILE``'s and ``SSL_CERT_DIR``'s. Made once: it takes long."""
-    return httpx.create_ssl_context()
-
-
-@functools.cache
-def _no_certificates() -> ssl.SSLContext:
-    """For servers that speak plain HTTP: a client makes a context of its own otherwise, which takes longer than asking.
-
-    As it trusts nobody, nothing can be read through it.
-    """
-    import ssl
-
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class HttpSpool:
@@ -378,7 +347,7 @@ class HttpSpool:
         elif not is_plausible_time(max(appended_at)):
             bad = next(i for i, moment in enumerate(appended_at) if not is_plausible_time(moment))
             problem = f"was written {appended_at[bad]} µs after 1970 by its index, which can't be"
-        if problem is not None:
+        if bad is not None:
             raise SpoolCorruptError(
                 f"record {start + bad} of lane {lane} of spool {self.spool_id} at {self.client.address} {problem}",
                 remedy="If the server's folder is sound, something between changes answers: read without it.",

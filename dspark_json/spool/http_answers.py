@@ -15,8 +15,6 @@ from dspark_json.spool.layout import is_lane_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import httpx
-
 __all__ = [
     "HttpAnswer",
     "ServerIdentity",
@@ -43,10 +41,10 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """An answer that came whole."""
+    """An answer that came whole; the names of its headers are in lower case."""
 
     status: int
-    headers: httpx.Headers
+    headers: Mapping[str, str]
     body: bytes
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -386,14 +388,33 @@ def test_the_key_goes_to_no_other_address(folder: Path) -> None:
 
 
 def test_a_silent_server_is_unreachable_in_time() -> None:
-    import socket
-
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with HookClient(address, KEY, 0.2) as client, pytest.raises(EndpointUnreachableError, match="does not answer"):
             client.identity()
+
+
+def test_a_connection_that_the_server_has_closed_meanwhile_is_no_failure() -> None:
+    body = health_answer()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection:
+                    asked.append(connection.recv(65_536).split(b"\r\n")[0])
+                    connection.sendall(answer)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        with HookClient(f"http://127.0.0.1:{listener.getsockname()[1]}", KEY, 5.0) as client:
+            assert client.identity() == client.identity()
+        server.join(10)
+    assert asked == [b"GET /health/json-schema HTTP/1.1"] * 2
 
 
 def test_https_to_a_server_that_speaks_http_is_said_in_plain_words() -> None:

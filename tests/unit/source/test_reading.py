@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,7 @@ from dspark_json.errors import (
     EndpointKeyError,
     EndpointUnreachableError,
     SpoolCorruptError,
+    SpoolElsewhereError,
     SpoolNotFoundError,
 )
 from dspark_json.source.reading import read_split
@@ -246,7 +250,37 @@ def test_without_folder_key_and_server_the_error_names_both_ways(folder: Path) -
     assert str(folder) in str(caught.value)
 
 
-def test_a_server_that_is_gone_is_named_after_three_tries(folder: Path) -> None:
+@pytest.mark.parametrize("fail", [True, False])
+def test_on_another_machine_another_folder_or_localhost_is_an_error_and_no_loss(
+    folder: Path, tmp_path: Path, fail: bool
+) -> None:
+    write(folder, 3)
+    planned = Split("another-spool", "0000", 0, 3, str(folder), planned_on="driver boot")
+    with pytest.raises(SpoolElsewhereError, match=f"{folder}.*driver"):
+        numbers(planned, fail=fail)
+    with pytest.raises(SpoolElsewhereError):
+        numbers(with_(planned, endpoint=str(tmp_path / "none")), fail=fail)
+    with serving(elsewhere(hook(folder, KEY))) as address, pytest.raises(SpoolElsewhereError, match="vllm_endpoint"):
+        numbers(with_(planned, endpoint=address), fail=fail, key=KEY)
+
+
+def test_the_machine_is_of_no_matter_where_the_records_are_found(folder: Path) -> None:
+    spool_id = write(folder, 3)
+    assert numbers(Split(spool_id, "0000", 0, 3, str(folder), planned_on="driver boot")) == [0, 1, 2]
+
+
+def test_a_server_that_is_gone_is_asked_as_long_as_an_answer_may_take_and_then_named() -> None:
     address = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(EndpointUnreachableError, match=f"{address}.*asked 3 times"):
-        numbers(Split("id", "0000", 0, 3, address), key=KEY)
+    with pytest.raises(EndpointUnreachableError, match=f"{address}.*asked 4 times"):
+        list(read_split(Split("id", "0000", 0, 3, address), key=KEY, timeout_s=2.0, fail_on_data_loss=True))
+
+
+def test_a_server_that_comes_back_in_that_time_is_read_on(folder: Path) -> None:
+    spool_id, port = write(folder, 5), free_port()
+    split = Split(spool_id, "0000", 0, 5, f"http://127.0.0.1:{port}")
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(numbers, split, key=KEY)
+        time.sleep(1.2)
+        assert not read.done()
+        with serving(hook(folder, KEY), port):
+            assert read.result(30) == list(range(5))

@@ -36,6 +36,17 @@ def median_over_rounds(values: Sequence[float]) -> Estimate:
     return _estimate(statistics.median(values), resampled)
 
 
+def ratio_of_medians(values: Sequence[float], others: Sequence[float]) -> Estimate:
+    """The median of the first sample divided by that of the second; the interval resamples both, each for itself."""
+    source = random.Random(_SEED)  # noqa: S311 - no secret
+
+    def resampled(sample: Sequence[float]) -> float:
+        return statistics.median(source.choices(sample, k=len(sample)))
+
+    ratios = [resampled(values) / resampled(others) for _ in range(_RESAMPLES)]
+    return _estimate(statistics.median(values) / statistics.median(others), ratios)
+
+
 def added_quantile(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], quantile: float) -> Estimate:
     """The median over rounds of how much higher a quantile of the first sample is than of the second.
 

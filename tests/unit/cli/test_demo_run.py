@@ -12,7 +12,7 @@ import pytest
 
 from dspark_json.cli.demo.clients import demo_requests
 from dspark_json.cli.demo.run import DemoRun
-from dspark_json.cli.model_server import served_model
+from dspark_json.cli.model_server import model_server, served_model
 from dspark_json.errors import EndpointAnswerError, InvalidOptionError
 from dspark_json.replay import RunningServer
 from dspark_json.spool.reader import SpoolReader
@@ -56,7 +56,7 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(monkeypatch: py
     for key in ("hunter2\n", "hünter2"):
         monkeypatch.setenv("VLLM_API_KEY", key)
         with pytest.raises(InvalidOptionError) as caught:
-            served_model("http://127.0.0.1:1", None)
+            model_server("http://127.0.0.1:1", None)
         assert "nter2" not in str(caught.value)
 
 

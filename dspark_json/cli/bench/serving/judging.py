@@ -109,7 +109,7 @@ def _decimal(text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation:  # an exponent of some twenty digits: as far from 0, or as near, as decimals go
         end = Decimal("1E-999999999" if "e-" in text.lower() else "1E+999999999")
-        return -end if text.startswith("-") else end
+        return end.copy_negate() if text.startswith("-") else end
 
 
 def _integer(text: str) -> int | Decimal:

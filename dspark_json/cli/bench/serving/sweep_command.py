@@ -33,7 +33,8 @@ DESCRIPTION: Final = (
 EXAMPLES: Final = """\
 examples:
   dspark-json bench spec-sweep --lengths 2..12 --png sweep.png --serve 'vllm serve Qwen/Qwen3-8B --port {port}
-    --speculative-config {"method":"dspark","model":"deepseek-ai/dspark_qwen3_8b_block7","num_speculative_tokens":{k}}'
+    --speculative-config.method dspark --speculative-config.model deepseek-ai/dspark_qwen3_8b_block7
+    --speculative-config.num_speculative_tokens {k}'
   dspark-json bench spec-sweep --lengths 2,4,6 --grammar on,off --markdown sweep.md --serve '…'
 
 The key for asking is VLLM_API_KEY, which vLLM takes as its own too, or in a file (--api-key-file). The exit status is 1

@@ -10,6 +10,7 @@ import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import httpx
@@ -93,14 +94,16 @@ class Measurement:
         found: dict[str, list[Block]] = {subject.name: [] for subject in subjects}
         for turn, numbers in enumerate(plan.ranges()):
             for subject in subjects if turn % 2 == 0 else subjects[::-1]:
-                found[subject.name].append(self._block(subject, numbers, turn))
+                on_end = partial(self._on_end, subject.name)
+                found[subject.name].append(self._block(subject, numbers, replace(self._load, seed=turn), on_end))
         return found
 
     def _warm_up(self, subject: Subject, requests: int) -> None:
-        """Raises ``EndpointAnswerError`` where not one request is answered."""
+        """All at once: it is to be ready, not to be on time. ``EndpointAnswerError`` where not one is answered."""
         if not requests:
             return
-        block = self._block(subject, range(requests), None)
+        at_once = replace(self._load, rate=None, workers=requests)
+        block = self._block(subject, range(requests), at_once, lambda: None)
         if not block.answers:
             kind, failures = max(block.failures.items(), key=lambda item: item[1].count)
             said = f": {failures.example}" if failures.example else ""
@@ -109,21 +112,15 @@ class Measurement:
                 remedy="Check the server's log, the model's name (--model) and the key (VLLM_API_KEY).",
             )
 
-    def _block(self, subject: Subject, numbers: range, turn: int | None) -> Block:
+    def _block(self, subject: Subject, numbers: range, load: Load, on_end: Callable[[], None]) -> Block:
         server = subject.server
         questions = [subject.asking.question(server.model, number) for number in numbers]
-        # To warm up is to be ready, not to be on time.
-        load = replace(self._load, rate=None, workers=len(numbers)) if turn is None else self._load
         before = _counters(server)
-        sent = send(
-            server,
-            questions,
-            replace(load, seed=turn or 0),
-            (lambda: None) if turn is None else (lambda: self._on_end(subject.name)),
-        )
+        sent = send(server, questions, load, on_end)
         after = _settled_counters(server)
         answers, problems = self._judge.judge(sent.exchanges)
-        return Block(tuple(answers), _failures(problems, server), sent.seconds, sent.busy, after.since(before))
+        counted = None if before is None or after is None else after.since(before)
+        return Block(tuple(answers), _failures(problems, server), sent.seconds, sent.busy, counted)
 
 
 def _failures(problems: Counter[Problem], server: ModelServer) -> dict[str, Failures]:
@@ -135,20 +132,21 @@ def _failures(problems: Counter[Problem], server: ModelServer) -> dict[str, Fail
     return {kind: Failures(count, examples[kind]) for kind, count in counts.most_common()}
 
 
-def _counters(server: ModelServer) -> Counters:
+def _counters(server: ModelServer) -> Counters | None:
+    """None where they could not be read."""
     try:
         answer = httpx.get(
             f"{server.address}/metrics", headers=server.headers, timeout=_COUNTERS_TIMEOUT_SEC, trust_env=False
         )
     except httpx.HTTPError:
-        return Counters({})
-    return Counters.of(answer.text if answer.status_code == httpx.codes.OK else "")
+        return None
+    return Counters.of(answer.text) if answer.status_code == httpx.codes.OK else None
 
 
-def _settled_counters(server: ModelServer) -> Counters:
+def _settled_counters(server: ModelServer) -> Counters | None:
     """The counters once they stand still: a server may count a step a little after the answer that it ended."""
     found = _counters(server)
-    for _ in range(_SETTLE_TRIES if found.values else 0):
+    for _ in range(_SETTLE_TRIES if found and found.values else 0):
         time.sleep(_SETTLE_SEC)
         before, found = found, _counters(server)
         if found == before:

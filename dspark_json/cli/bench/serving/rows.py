@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UNTOLD: Final = "–"
+_AGREEMENT: Final = 0.01
 
 
 def server_rows(found: Sequence[dict[str, Any]], ratios: dict[str, Any] | None) -> list[list[str]]:
@@ -51,11 +52,7 @@ def remarks(name: str, found: dict[str, Any]) -> list[str]:
         said.append(f"{name}: answers that are not JSON alone, by parse_status: {listed}")
     if 0 < found["answers_without_token_count"] < found["answers"]:
         said.append(f"{name}: {found['answers_without_token_count']} answers did not say how many tokens they have")
-    told = found["acceptance"] or {}
-    if told.get("counters", {}).get("resets"):
-        said.append(f"{name}: its counters began anew; drafts before that are missing from the figures")
-    if told.get("source") == "answers" and told["answers"]["told_by"] < found["answers"]:
-        said.append(f"{name}: {told['answers']['told_by']} of {found['answers']} answers tell of their drafts")
+    said += [f"{name}: {remark}" for remark in _of_drafts(found["acceptance"] or {}, found["answers"])]
     if found["sender_busy"] > BUSY:
         said.append(
             f"{name}: sending took {percent(found['sender_busy'])} of a core at its height; the server may be faster "
@@ -99,6 +96,22 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table whose first column is text and whose others are figures."""
     lines = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _of_drafts(told: dict[str, Any], answers: int) -> list[str]:
+    said = []
+    own, counters = told.get("answers"), told.get("counters")
+    if counters is not None and counters["resets"]:
+        said.append("its counters began anew; drafts before that are missing from them")
+    if own is not None and own["told_by"] < answers:
+        said.append(f"{own['told_by']} of {answers} answers tell of their drafts")
+    elif own is not None and counters is not None:
+        here, all_told = own["draft_tokens"], counters["draft_tokens"]
+        if abs(here - all_told) > _AGREEMENT * all_told:
+            said.append(
+                f"it counted {all_told} drafted tokens, and these answers tell of {here}: others ask it as well"
+            )
+    return said
 
 
 def _failed(found: dict[str, Any]) -> str:

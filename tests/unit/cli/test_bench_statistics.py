@@ -7,7 +7,7 @@ import random
 import pytest
 
 from dspark_json.cli.bench.server import STREAM_EVENTS, burst_body, burst_events
-from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds, slope
+from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds, pooled_rate, ratio_of_rates, slope
 
 
 def test_the_median_lies_in_its_interval() -> None:
@@ -32,6 +32,20 @@ def test_a_shift_of_the_whole_sample_is_found(quantile: float) -> None:
     assert estimate.value == pytest.approx(2.0)
     assert estimate.low < 2.0 < estimate.high
     assert estimate.high - estimate.low < 1.5
+
+
+def test_a_pooled_rate_is_that_of_all_blocks_together() -> None:
+    estimate = pooled_rate([(10.0, 1.0), (30.0, 1.0), (20.0, 3.0)])
+    assert estimate.value == 12.0
+    assert 20 / 3 <= estimate.low <= estimate.value <= estimate.high <= 30.0
+
+
+def test_rates_that_differ_by_more_than_their_blocks_do_have_a_ratio_apart_from_one() -> None:
+    slow, fast = ([(rate + shift, 1.0) for shift in (-2.0, 0.0, 1.0, 1.0, 2.0)] for rate in (100.0, 110.0))
+    ratio = ratio_of_rates(fast, slow)
+    assert 1 < ratio.low <= ratio.value <= ratio.high < 1.2
+    same = ratio_of_rates(slow, slow)
+    assert same.low < 1 == same.value < same.high
 
 
 def test_the_slope_is_that_of_the_line() -> None:

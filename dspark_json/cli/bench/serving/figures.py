@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.serving.acceptance import Acceptance, as_document
-from dspark_json.cli.bench.statistics import median_over_rounds
+from dspark_json.cli.bench.statistics import median_over_rounds, pooled_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -143,14 +143,12 @@ _COMPARED: Final[dict[str, Callable[[Block], float | None]]] = {
 
 
 def _rate(name: str, blocks: Sequence[Block], of_block: Callable[[Block], float | None]) -> dict[str, Any]:
-    """A figure over the whole time, and the interval of its medians over blocks."""
-    values = [of_block(block) for block in blocks]
-    known = [(value, block.seconds) for value, block in zip(values, blocks, strict=True) if value is not None]
+    """A figure over the whole time of the blocks that have it, and its interval."""
+    known = [(rate * block.seconds, block.seconds) for block in blocks if (rate := of_block(block)) is not None]
     if not known:
         return {name: None, f"{name}_ci": None}
-    whole = sum(value * seconds for value, seconds in known) / sum(seconds for _, seconds in known)
-    estimate = median_over_rounds([value for value, _ in known])
-    return {name: _rounded(whole), f"{name}_ci": [_rounded(estimate.low), _rounded(estimate.high)]}
+    estimate = pooled_rate(known)
+    return {name: _rounded(estimate.value), f"{name}_ci": [_rounded(estimate.low), _rounded(estimate.high)]}
 
 
 def _quantiles(name: str, seconds: Sequence[float]) -> dict[str, float | None]:

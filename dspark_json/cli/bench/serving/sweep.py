@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dspark_json.cli.bench.serving.blocks import Measurement, Subject
 from dspark_json.cli.bench.serving.figures import figures, output_tokens_per_second
 from dspark_json.cli.bench.serving.launched import LaunchedServer
-from dspark_json.cli.bench.statistics import ratio_of_medians
+from dspark_json.cli.bench.statistics import pooled_rate, ratio_of_rates
 from dspark_json.cli.model_server import model_server
 from dspark_json.errors import EndpointError
 
@@ -38,9 +37,10 @@ class Point:
         malformed = None if found["json_valid"] is None else round(1 - found["json_valid"], 4)
         return {"length": self.length, "grammar": self.grammar, "malformed": malformed, **found}
 
-    def speeds(self) -> list[float]:
-        """Output tokens a second of each block that tells."""
-        return [rate for block in self.blocks if (rate := output_tokens_per_second(block)) is not None]
+    def tokens(self) -> list[tuple[float, float]]:
+        """Output tokens and seconds of each block that tells."""
+        rates = [(output_tokens_per_second(block), block.seconds) for block in self.blocks]
+        return [(rate * seconds, seconds) for rate, seconds in rates if rate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +109,13 @@ class Best:
 
 def best_length(points: Sequence[Point]) -> Best | None:
     """The best of points with one way of asking; None where no answer says how many tokens it has."""
-    speeds = {point.length: rates for point in points if (rates := point.speeds())}
-    if not speeds:
+    tokens = {point.length: told for point in points if (told := point.tokens())}
+    if not tokens:
         return None
-    first, *others = sorted(speeds, key=lambda length: median(speeds[length]), reverse=True)
+    first, *others = sorted(tokens, key=lambda length: pooled_rate(tokens[length]).value, reverse=True)
     if not others:
         return Best(first, None, None, None, None, ())
-    compared = {other: ratio_of_medians(speeds[first], speeds[other]) for other in others}
+    compared = {other: ratio_of_rates(tokens[first], tokens[other]) for other in others}
     margin = compared[others[0]]
     alike = tuple(sorted(other for other, ratio in compared.items() if ratio.low <= 1))
     return Best(first, others[0], margin.value, round(margin.low, 4), round(margin.high, 4), alike)

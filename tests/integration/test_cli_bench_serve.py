@@ -83,12 +83,14 @@ def test_two_servers_are_asked_in_turn_and_compared(bench: Bench, replay: str, t
 def test_answers_that_follow_another_schema_are_told_apart_from_those_that_are_no_json(
     bench: Bench, replay: str
 ) -> None:
-    document, _ = bench(
+    document, said = bench(
         *("serve", "--endpoint", replay, "--json", "--requests", 8, "--schemas", "contact,reading", "--workers", 4)
     )
     (server,) = document["servers"]
     assert server["json_valid"] > 0
     assert server["schema_valid"] == 0
+    assert sum(server["violations"].values()) == server["parse_status"]["ok"]
+    assert "JSON that breaks its schema, by the keyword: " in said
 
 
 def one_at_a_time(seconds: float) -> App:

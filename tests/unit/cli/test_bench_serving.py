@@ -46,7 +46,7 @@ def answer(
     latency: float = 1.0, status: str = "ok", tokens: int | None = 10, drafts: Acceptance | None = None
 ) -> Answer:
     valid = status == "ok"
-    return Answer("order", latency, 0.0, latency / 2 if valid else None, status, valid, 100 * valid, tokens, drafts)
+    return Answer("order", latency, 0.0, latency / 2 if valid else None, status, None, 100 * valid, tokens, drafts)
 
 
 def block(*answers: Answer, seconds: float = 1.0, counted: Growth | None = None, failed: int = 0) -> Block:
@@ -108,21 +108,22 @@ def test_an_answer_is_json_and_follows_its_schema_by_the_text_it_is() -> None:
 
     judge = Judge([Task("limit", "", LIMIT)])
     cases = {
-        '{"amount":5E991127,"n":9}': ("ok", True),  # beyond a double
-        '{"amount":-1e99999999999999999999}': ("ok", True),
-        '{"amount":' + "9" * 5000 + "}": ("ok", True),
-        '{"n":10}': ("ok", False),
-        '{"amount":"5"}': ("ok", False),
-        "[1]": ("ok", False),
-        '{"amount":1': ("invalid", False),
-        '```json\n{"n":1}\n```': ("fenced", False),
-        '{"n":1} so it is': ("trailing_text", False),
-        "": ("empty", False),
+        '{"amount":5E991127,"n":9}': ("ok", None),  # beyond a double
+        '{"amount":-1e99999999999999999999}': ("ok", None),
+        '{"amount":' + "9" * 5000 + "}": ("ok", None),
+        '{"n":10}': ("ok", "maximum"),
+        '{"amount":"5"}': ("ok", "type"),
+        "[1]": ("ok", "type"),
+        '{"amount":1': ("invalid", None),
+        '```json\n{"n":1}\n```': ("fenced", None),
+        '{"n":1} so it is': ("trailing_text", None),
+        "": ("empty", None),
     }
     for content, expected in cases.items():
         exchange = Exchange("limit", 1.0, 1.0, 3.0, ((2.0, events(chunk(content, "stop"))),))
         (found,), problems = judge.judge([exchange])
-        assert (found.status, found.follows_schema) == expected, content[:40]
+        assert (found.status, found.violated) == expected, content[:40]
+        assert found.follows_schema == (expected == ("ok", None))
         assert found.json_bytes == (len(content) if found.is_json else 0)
         assert not problems
     cut = Exchange("limit", 1.0, 1.0, 3.0, ((2.0, events(chunk('{"amount":1', "length"))),))

@@ -48,6 +48,7 @@ def figures(blocks: Sequence[Block]) -> dict[str, Any]:
         "json_valid": _share(answers, _is_json),
         "schema_valid": _share(answers, _follows_schema),
         "parse_status": dict(Counter(answer.status for answer in answers).most_common()),
+        "violations": dict(Counter(answer.violated for answer in answers if answer.violated).most_common()),
         "schemas": _by_schema(answers),
         "acceptance": acceptance(blocks),
         "sender_busy": round(max(block.busy for block in blocks), 3),

@@ -32,7 +32,8 @@ class Answer:
     """One whole answer. Times are seconds, ``latency`` and ``first_json`` from when its request was due.
 
     ``status`` is what ``parse_status`` would be; only where it is ``ok`` is the content JSON and nothing else.
-    ``json_bytes`` is the size of such a content, 0 for others.
+    ``json_bytes`` is the size of such a content, 0 for others. ``violated`` is the keyword of its schema that it breaks
+    first, None where it follows the schema or is no JSON.
     """
 
     schema: str
@@ -40,7 +41,7 @@ class Answer:
     late: float
     first_json: float | None
     status: str
-    follows_schema: bool
+    violated: str | None
     json_bytes: int
     tokens: int | None
     drafts: Acceptance | None
@@ -49,6 +50,11 @@ class Answer:
     def is_json(self) -> bool:
         """Whether the whole content is one JSON value (RFC 8259)."""
         return self.status == VALID
+
+    @property
+    def follows_schema(self) -> bool:
+        """Whether it is JSON that the schema allows."""
+        return self.is_json and self.violated is None
 
 
 class Judge:
@@ -92,15 +98,16 @@ class Judge:
             late=exchange.sent - exchange.due,
             first_json=None if reply.first_json is None else reply.first_json - exchange.due,
             status=status,
-            follows_schema=valid and self._follows(exchange.schema, reply.content),
+            violated=self._violated(exchange.schema, reply.content) if valid else None,
             json_bytes=len(reply.content.encode("utf-8", "replace")) if valid else 0,
             tokens=reply.tokens,
             drafts=reply.drafts,
         )
 
-    def _follows(self, schema: str, content: str) -> bool:
+    def _violated(self, schema: str, content: str) -> str | None:
         value: Any = json.loads(content, parse_float=_decimal, parse_int=_integer)
-        return self._validators[schema].is_valid(value)
+        first = next(iter(self._validators[schema].iter_errors(value)), None)
+        return None if first is None else str(first.schema_path[-1])
 
 
 def _decimal(text: str) -> Decimal:

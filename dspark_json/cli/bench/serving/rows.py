@@ -48,8 +48,9 @@ def remarks(name: str, found: dict[str, Any]) -> list[str]:
     ]
     odd = {status: count for status, count in found["parse_status"].items() if status != "ok"}
     if odd:
-        listed = ", ".join(f"{count} {status}" for status, count in odd.items())
-        said.append(f"{name}: answers that are not JSON alone, by parse_status: {listed}")
+        said.append(f"{name}: answers that are not JSON alone, by parse_status: {_counts(odd)}")
+    if found["violations"]:
+        said.append(f"{name}: JSON that breaks its schema, by the keyword: {_counts(found['violations'])}")
     if 0 < found["answers_without_token_count"] < found["answers"]:
         said.append(f"{name}: {found['answers_without_token_count']} answers did not say how many tokens they have")
     said += [f"{name}: {remark}" for remark in _of_drafts(found["acceptance"] or {}, found["answers"])]
@@ -114,9 +115,12 @@ def _of_drafts(told: dict[str, Any], answers: int) -> list[str]:
     return said
 
 
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in found.items())
+
+
 def _failed(found: dict[str, Any]) -> str:
-    listed = ", ".join(f"{one['count']} {kind}" for kind, one in found["failures"].items())
-    return listed or "0"
+    return _counts({kind: one["count"] for kind, one in found["failures"].items()}) or "0"
 
 
 def _ratio(ratio: dict[str, Any] | None) -> str:

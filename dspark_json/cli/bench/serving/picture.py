@@ -37,7 +37,7 @@ def draw_servers(path: Path, blocks: Mapping[str, Sequence[Block]], title: str) 
     for axes in (whole, first):
         axes.set_ylim(0, 1.02)
         axes.set_xlim(left=0)
-    speed.set_ylim(bottom=0)
+    _from_zero(speed)
     speed.xaxis.get_major_locator().set_params(integer=True)
     if len(blocks) > 1:
         whole.legend(loc="lower right", frameon=False)
@@ -71,7 +71,7 @@ def draw_sweep(path: Path, results: Sequence[dict[str, Any]], title: str) -> Non
     _name(latency, "whole answer", "speculation length", "ms")
     _name(malformed, "malformed answers", "speculation length", "%")
     for axes in (speed, accepted, latency, malformed):
-        axes.set_ylim(bottom=0)
+        _from_zero(axes)
         axes.set_xticks(sorted({result["length"] for result in results}))
     latency.legend(frameon=False)
     if len(grammars) > 1:
@@ -108,6 +108,11 @@ def _name(axes: Axes, title: str, across: str, up: str) -> None:
     axes.grid(visible=True, alpha=0.3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _from_zero(axes: Axes) -> None:
+    """Heights from 0 on, with some room above the highest."""
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -154,7 +154,8 @@ def _is_healthy(endpoint: str) -> bool:
 def _require_unused(endpoint: str) -> None:
     parts = urlsplit(endpoint)
     try:
-        socket.create_connection((str(parts.hostname), parts.port or 80), _HEALTH_TIMEOUT_SEC).close()
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((str(parts.hostname), port), _HEALTH_TIMEOUT_SEC).close()
     except OSError:
         return
     raise ListenError(

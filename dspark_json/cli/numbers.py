@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,16 +17,43 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def from_zero(text: str) -> int:
+    """A whole number, which may be 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'"{text}" is not a whole number from 0 on')
+    return int(text)
+
+
+def real_above_zero(text: str) -> float:
+    """A number above 0."""
+    found = _real(text)
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number above 0')
+    return found
+
+
+def real_from_zero(text: str) -> float:
+    """A number, which may be 0."""
+    found = _real(text)
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number from 0 on')
+    return found
+
+
 def seconds_up_to(most: float) -> Callable[[str], float]:
     """The type of a number of seconds above 0, at most ``most``."""
 
     def seconds(text: str) -> float:
-        try:
-            found = float(text)
-        except ValueError:
-            found = 0.0
+        found = _real(text)
         if not 0 < found <= most:
             raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds above 0')
         return found
 
     return seconds
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -30,7 +30,7 @@ HOOK: Final = ("--middleware", "dspark_json.JsonOutputHook")
 MODEL_KEY: Final = "key-to-ask-the-model"
 HOOK_KEY: Final = "key-to-read-all-answers"
 
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -42,6 +42,18 @@ _ARGUMENTS: Final = (
     *("--served-model-name", "tiny", "--max-model-len", "4096", "--enforce-eager"),
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
 )
+COMMAND: Final = (
+    str(PYTHON),
+    "-m",
+    "vllm.entrypoints.cli.main",
+    "serve",
+    str(TINY),
+    *_ARGUMENTS,
+    "--host",
+    "127.0.0.1",
+)
+# What makes the server tell, in each answer, how many of its drafted tokens were accepted.
+TELL_ACCEPTANCE: Final = ("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed")
 _START_SEC: Final = 600.0
 _PORTS: Final = range(20_000, 32_000)  # below those that the kernel gives to whoever asks for any
 _STOP_SEC: Final = 30.0
@@ -95,9 +107,8 @@ class Vllm:
         """Start it and wait until it takes requests."""
         self.folder.mkdir(parents=True, exist_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("DSPARK_", "PYTHON"))}
-        environment |= _SETTINGS | {"DSPARK_SPOOL": str(self.spool), "DSPARK_DURABILITY": "write"} | self.settings
-        command = [str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(TINY), *_ARGUMENTS, *self.arguments]
-        command += ["--host", "127.0.0.1", "--port", str(self.port), *(HOOK if self.hooked else ())]
+        environment |= SETTINGS | {"DSPARK_SPOOL": str(self.spool), "DSPARK_DURABILITY": "write"} | self.settings
+        command = [*COMMAND, *self.arguments, "--port", str(self.port), *(HOOK if self.hooked else ())]
         with self.log.open("ab") as log:
             self._log_begins = log.tell()
             self._process = subprocess.Popen(

@@ -36,6 +36,7 @@ def test_the_contributors_map_stays_short_and_names_only_files_that_exist() -> N
         "SECURITY.md",
         "docs/answers.md",
         "docs/articles.md",
+        "docs/bench.md",
         "docs/deploy.md",
         "docs/gpu.md",
         "docs/performance.md",

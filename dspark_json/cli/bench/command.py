@@ -8,21 +8,24 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench import parse_command, spark_command
+from dspark_json.cli.bench.serving import serve_command, sweep_command
 from dspark_json.cli.bench.tables import print_table
 from dspark_json.cli.numbers import positive, seconds_up_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SUMMARY: Final = "measure what the hook costs, how fast answers are parsed, and how fast Spark has them"
-DESCRIPTION: Final = "Measure this product on this machine."
+SUMMARY: Final = "measure the hook, the parser, Spark's rows, and a model server under load"
+DESCRIPTION: Final = "Measure this product on this machine, or a model server by the JSON that it answers."
 _seconds: Final = seconds_up_to(3600)
+_SERVING: Final = {"serve": serve_command, "spec-sweep": sweep_command}
 _WIDTH: Final = 150  # where there is no terminal to ask
 EXAMPLES: Final = """\
 examples:
   dspark-json bench capture
   dspark-json bench parse --megabytes 64
   dspark-json bench spark --sinks noop
+  dspark-json bench serve --endpoint http://localhost:8000
 """
 
 _CAPTURE_EXAMPLES: Final = """\
@@ -68,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--proxy", action="store_true", help="instead, measure dspark-json proxy before the server")
     what.add_argument("--memory", type=positive, metavar="N", help="instead, watch the server's memory over N answers")
     capture.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
-    for name, module in (("parse", parse_command), ("spark", spark_command)):
+    for name, module in (("parse", parse_command), ("spark", spark_command), *_SERVING.items()):
         subject = subjects.add_parser(
             name,
             help=module.SUMMARY,
@@ -81,6 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and show."""
+    if options.subject in _SERVING:
+        status: int = _SERVING[options.subject].run(options)
+        return status
     from dspark_json.cli.packages import require_packages
 
     require_packages("httpx", "orjson", "rich", "uvicorn", extra="demo")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.tables import print_table
+from dspark_json.cli.choices import some_of
 from dspark_json.cli.numbers import positive
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
 SUMMARY: Final = "answers into Spark, beside Spark's from_json"
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores of the local Spark (2)")
     for name, known in (("sinks", _SINKS), ("columns", _COLUMNS), ("adapters", _ADAPTERS)):
         words = ",".join(known)
-        parser.add_argument(f"--{name}", type=_some_of(known), default=known, metavar="NAMES", help=f"some of {words}")
+        parser.add_argument(f"--{name}", type=some_of(known), default=known, metavar="NAMES", help=f"some of {words}")
     parser.add_argument(
         "--latency",
         action="store_true",
@@ -182,14 +183,3 @@ def _label(result: dict[str, Any]) -> str:
 def _shown(result: dict[str, Any], name: str) -> str:
     low, high = result[f"{name}_ci"]
     return f"{result[name]:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    def names(text: str) -> tuple[str, ...]:
-        found = tuple(dict.fromkeys(text.split(",")))
-        for name in found:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f'"{name}" is none of {", ".join(known)}')
-        return found
-
-    return names

@@ -80,6 +80,24 @@ def _compared(
     return _estimate(pooled(rounds), resampled)
 
 
+def pooled_rate(blocks: Sequence[tuple[float, float]]) -> Estimate:
+    """The amounts of all blocks over their seconds; the interval resamples blocks. ``blocks`` are such pairs."""
+    source = random.Random(_SEED)  # noqa: S311 - no secret
+    resampled = [_rate(source.choices(blocks, k=len(blocks))) for _ in range(_RESAMPLES)]
+    return _estimate(_rate(blocks), resampled)
+
+
+def ratio_of_rates(blocks: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> Estimate:
+    """One pooled rate divided by another one, not 0; the interval resamples the blocks of each for itself."""
+    source = random.Random(_SEED)  # noqa: S311 - no secret
+
+    def resampled(sample: Sequence[tuple[float, float]]) -> float:
+        return _rate(source.choices(sample, k=len(sample)))
+
+    ratios = [resampled(blocks) / resampled(others) for _ in range(_RESAMPLES)]
+    return _estimate(_rate(blocks) / _rate(others), ratios)
+
+
 def added_quantile(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], quantile: float) -> Estimate:
     """The median over rounds of how much higher a quantile of the first sample is than of the second.
 
@@ -109,6 +127,10 @@ def added_quantile(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], qua
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """The slope of the least squares line through at least two points."""
     return statistics.linear_regression([x for x, _ in points], [y for _, y in points]).slope
+
+
+def _rate(blocks: Sequence[tuple[float, float]]) -> float:
+    return math.fsum(amount for amount, _ in blocks) / math.fsum(seconds for _, seconds in blocks)
 
 
 def _estimate(value: float, resampled: list[float]) -> Estimate:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import orjson
 
-from dspark_json.errors import EndpointAnswerError, EndpointUnreachableError, InvalidOptionError
-from dspark_json.options import is_key
+from dspark_json.cli.model_server import key_headers, model_key
 from dspark_json.printable import printable
 from dspark_json.replay.recording import packaged_request
-from dspark_json.spool.http_answers import transport_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,36 +44,6 @@ def demo_requests(count: int, model: str, *, any_model: bool) -> Iterator[dict[s
         yield bodies[names[number // 2 % len(names)]]
 
 
-def served_model(address: str) -> str:
-    """The first model that the server at ``address`` lists; a named error where there is none."""
-    try:
-        answer = httpx.get(f"{address}/v1/models", headers=_headers(), timeout=10.0, trust_env=False)
-        answer.raise_for_status()
-        name = answer.json()["data"][0]["id"]
-    except httpx.HTTPStatusError as error:
-        status = error.response.status_code
-        if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-            raise EndpointAnswerError(
-                f"{address}/v1/models answers with status {status}",
-                remedy="Set VLLM_API_KEY to the key for asking the model.",
-            ) from error
-        raise EndpointAnswerError(
-            f"{address} is no OpenAI-type server: /v1/models answers with status {status}",
-            remedy="Check the address; for a server that does not list its models, name one with --model.",
-        ) from error
-    except httpx.HTTPError as error:
-        raise EndpointUnreachableError(
-            f"{address} does not answer ({transport_problem(error)})",
-            remedy="Check that the server runs and that the address is right.",
-        ) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise EndpointAnswerError(
-            f"{address} is no OpenAI-type server: /v1/models does not list a model",
-            remedy="Check the address; for a server that does not list its models, name one with --model.",
-        ) from error
-    return str(name)
-
-
 async def send_all(
     address: str, requests: Sequence[Mapping[str, Any]], clients: int, on_answer: Callable[[Receipt], None]
 ) -> list[Receipt]:
@@ -92,7 +59,7 @@ async def send_all(
 
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     async with httpx.AsyncClient(
-        base_url=address, headers=_headers(), timeout=_TIMEOUT_SEC, limits=limits, trust_env=False
+        base_url=address, headers=key_headers(model_key()), timeout=_TIMEOUT_SEC, limits=limits, trust_env=False
     ) as http:
         await asyncio.gather(*(client(http) for _ in range(clients)))
     return receipts
@@ -123,12 +90,3 @@ async def _streamed(answer: httpx.Response) -> Receipt:
     if not done or answer_id is None:
         return Receipt(None, "a stream that ended early")
     return Receipt(answer_id)
-
-
-def _headers() -> dict[str, str]:
-    key = os.environ.get("VLLM_API_KEY")
-    if key and not is_key(key):
-        raise InvalidOptionError(
-            "VLLM_API_KEY is not a key: allowed are visible ASCII characters, without blanks (its value is not shown)"
-        )
-    return {"authorization": f"Bearer {key}"} if key else {}

@@ -128,15 +128,12 @@ def _demo(options: argparse.Namespace, folder: DemoFolder, screen: Screen) -> Ve
 
 @contextlib.contextmanager
 def _server(options: argparse.Namespace, folder: DemoFolder, screen: Screen) -> Iterator[_Server]:
-    from dspark_json.cli.demo.clients import served_model
-    from dspark_json.options import reader_values
+    from dspark_json.cli.model_server import model_key, model_server, served_model
     from dspark_json.replay import RunningServer
 
     if options.endpoint is not None:
-        addresses = reader_values({"vllm_endpoint": options.endpoint})["vllm_endpoint"]
-        assert isinstance(addresses, tuple)
-        address = str(addresses[0])
-        yield _Server(address, options.model or served_model(address), options.key_file)
+        asked = model_server(options.endpoint, options.model)
+        yield _Server(asked.address, asked.model, options.key_file)
         return
     key = secrets.token_urlsafe(24)
     key_file = folder.write_key(key)
@@ -145,7 +142,7 @@ def _server(options: argparse.Namespace, folder: DemoFolder, screen: Screen) -> 
         running = RunningServer(settings=settings, log=folder.server_log)
     with running:
         screen.say(f"It listens at {running.address}; its spool is {folder.spool}")
-        yield _Server(running.address, options.model or served_model(running.address), key_file)
+        yield _Server(running.address, options.model or served_model(running.address, model_key()), key_file)
 
 
 def _source_options(server: _Server, before: SpoolOffsets) -> dict[str, str]:

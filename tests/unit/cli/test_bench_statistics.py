@@ -11,6 +11,8 @@ from dspark_json.cli.bench.statistics import (
     added_quantile,
     added_undisturbed,
     median_over_rounds,
+    pooled_rate,
+    ratio_of_rates,
     ratio_undisturbed,
     slope,
 )
@@ -52,6 +54,20 @@ def test_a_machine_at_half_its_speed_at_times_changes_no_cost() -> None:
     assert estimate.value == pytest.approx(50.0, abs=3.0)
     assert estimate.high - estimate.low < 15.0
     assert ratio_undisturbed(rounds).value == pytest.approx(160 / 110, rel=0.03)
+
+
+def test_a_pooled_rate_is_that_of_all_blocks_together() -> None:
+    estimate = pooled_rate([(10.0, 1.0), (30.0, 1.0), (20.0, 3.0)])
+    assert estimate.value == 12.0
+    assert 20 / 3 <= estimate.low <= estimate.value <= estimate.high <= 30.0
+
+
+def test_rates_that_differ_by_more_than_their_blocks_do_have_a_ratio_apart_from_one() -> None:
+    slow, fast = ([(rate + shift, 1.0) for shift in (-2.0, 0.0, 1.0, 1.0, 2.0)] for rate in (100.0, 110.0))
+    ratio = ratio_of_rates(fast, slow)
+    assert 1 < ratio.low <= ratio.value <= ratio.high < 1.2
+    same = ratio_of_rates(slow, slow)
+    assert same.low < 1 == same.value < same.high
 
 
 def test_the_slope_is_that_of_the_line() -> None:

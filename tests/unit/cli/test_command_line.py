@@ -34,6 +34,8 @@ def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Com
         ("serve", "--help"),
         ("deploy", "gpustack", "--help"),
         ("bench", "capture", "--help"),
+        ("bench", "serve", "--help"),
+        ("bench", "spec-sweep", "--help"),
     ],
 )
 def test_help_shows_an_example(words: tuple[str, ...]) -> None:

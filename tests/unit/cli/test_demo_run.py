@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dspark_json.cli.demo.clients import demo_requests, served_model
+from dspark_json.cli.demo.clients import demo_requests
 from dspark_json.cli.demo.run import DemoRun
+from dspark_json.cli.model_server import model_server, served_model
 from dspark_json.errors import EndpointAnswerError, InvalidOptionError
 from dspark_json.replay import RunningServer
 from dspark_json.spool.reader import SpoolReader
@@ -26,7 +27,7 @@ def test_answers_that_leave_no_record_are_not_waited_for(tmp_path: Path) -> None
     access = SpoolReader(tmp_path / "spool")
     with RunningServer(arguments=("--no-hook", "--speed", "100"), log=tmp_path / "log") as running:
         run = DemoRun(lambda: 0, access, access.offsets())
-        requests = list(demo_requests(4, served_model(running.address), any_model=False))
+        requests = list(demo_requests(4, served_model(running.address, None), any_model=False))
         began = time.monotonic()
         receipts = run.until_all_in_table(running.address, requests, 2, lambda _received, _rows: None)
     assert time.monotonic() - began < 20
@@ -46,7 +47,7 @@ def test_records_that_are_there_are_waited_for_until_they_are_rows(tmp_path: Pat
             return 4 if asked > 5 else 0
 
         run = DemoRun(rows, access, access.offsets())
-        requests = list(demo_requests(4, served_model(running.address), any_model=False))
+        requests = list(demo_requests(4, served_model(running.address, None), any_model=False))
         run.until_all_in_table(running.address, requests, 2, lambda _received, _rows: None)
         assert (run.records(), asked) == (4, 6)
 
@@ -55,7 +56,7 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(monkeypatch: py
     for key in ("hunter2\n", "hünter2"):
         monkeypatch.setenv("VLLM_API_KEY", key)
         with pytest.raises(InvalidOptionError) as caught:
-            served_model("http://127.0.0.1:1")
+            model_server("http://127.0.0.1:1", None)
         assert "nter2" not in str(caught.value)
 
 
@@ -68,5 +69,5 @@ def test_a_plain_web_server_is_said_to_be_no_openai_type_one(tmp_path: Path, bod
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with pytest.raises(EndpointAnswerError, match="is no OpenAI-type server"):
-            served_model(f"http://127.0.0.1:{server.server_port}")
+            served_model(f"http://127.0.0.1:{server.server_port}", None)
         server.shutdown()

@@ -1,0 +1,1 @@
+"""``dspark-json bench serve`` and ``spec-sweep``: a model server under load, judged by its JSON answers."""

@@ -1,0 +1,45 @@
+"""Reports of loads in Markdown."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from dspark_json.cli.bench.serving.machine import sentence
+from dspark_json.errors import InvalidOptionError
+from dspark_json.spool.os_errors import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+def write_report(path: Path, parts: Sequence[str]) -> None:
+    """Write paragraphs, tables and lists with a blank line between them."""
+    try:
+        path.write_text("\n\n".join(part.strip() for part in parts if part.strip()) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidOptionError(f'--markdown "{path}" can\'t be written: {reason(error)}') from None
+
+
+def circumstances(plan: Mapping[str, Any], machine: dict[str, Any]) -> str:
+    """How and where it was measured."""
+    sent = f"at {plan['rate']:g} requests/s" if plan.get("rate") else f"from {plan['workers']} workers"
+    warmth = "the server's own" if plan["temperature"] is None else f"{plan['temperature']:g}"
+    return (
+        f"{plan['requests']} streamed chat requests {sent} in {plan['blocks']} blocks, after {plan['warm_up']} to warm "
+        f"up; JSON by the schemas {', '.join(plan['schemas'])}, at most {plan['max_tokens']} tokens, temperature "
+        f"{warmth}. Sent from: {sentence(machine)}."
+    )
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """A list."""
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def picture_link(report: Path, picture: Path | None, what: str) -> str:
+    """The picture, by its place seen from the report."""
+    if picture is None:
+        return ""
+    return f"![{what}]({os.path.relpath(picture.absolute(), report.absolute().parent)})"

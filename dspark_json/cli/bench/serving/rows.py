@@ -1,0 +1,130 @@
+"""The figures of servers as rows of text, the same for the table on a terminal and in a Markdown report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dspark_json.cli.bench.serving.figures import BUSY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UNTOLD: Final = "–"
+_AGREEMENT: Final = 0.01
+
+
+def server_rows(found: Sequence[dict[str, Any]], ratios: dict[str, Any] | None) -> list[list[str]]:
+    """A title, a cell for each server, and with ``ratios`` in the last the first one's divided by the second's."""
+    rows = []
+    for title, cell, compared in (
+        ("requests", lambda one: str(one["requests"]), None),
+        ("answers", lambda one: str(one["answers"]), None),
+        ("requests that failed", _failed, None),
+        ("answers/s", lambda one: with_interval(one, "answers_per_second"), "answers_per_second"),
+        ("JSON, MB/s", lambda one: with_interval(one, "json_mb_per_second"), "json_mb_per_second"),
+        ("output tokens/s", lambda one: with_interval(one, "output_tokens_per_second"), "output_tokens_per_second"),
+        ("first byte of JSON, p50, ms", lambda one: number(one["first_json_ms_p50"]), "first_json_ms_p50"),
+        ("first byte of JSON, p99, ms", lambda one: number(one["first_json_ms_p99"]), "first_json_ms_p99"),
+        ("whole answer, p50, ms", lambda one: number(one["latency_ms_p50"]), "latency_ms_p50"),
+        ("whole answer, p99, ms", lambda one: number(one["latency_ms_p99"]), "latency_ms_p99"),
+        ("answers that are JSON", lambda one: percent(one["json_valid"]), "json_valid"),
+        ("answers that follow their schema", lambda one: percent(one["schema_valid"]), "schema_valid"),
+        ("drafts accepted", acceptance_rate, "acceptance_rate"),
+        ("tokens a step with a draft", acceptance_length, "acceptance_length"),
+    ):
+        row = [title, *(cell(one) for one in found)]
+        if ratios is not None:
+            row.append(_ratio(ratios[compared]) if compared is not None else "")
+        rows.append(row)
+    return rows
+
+
+def remarks(name: str, found: dict[str, Any]) -> list[str]:
+    """What one must know of a server's figures to read them rightly, a sentence each."""
+    said = [
+        f"{name}: {one['count']} of {found['requests']} requests failed ({kind}"
+        + (f", such as: {one['example']})" if one["example"] else ")")
+        for kind, one in found["failures"].items()
+    ]
+    odd = {status: count for status, count in found["parse_status"].items() if status != "ok"}
+    if odd:
+        said.append(f"{name}: answers that are not JSON alone, by parse_status: {_counts(odd)}")
+    if found["violations"]:
+        said.append(f"{name}: JSON that breaks its schema, by the keyword: {_counts(found['violations'])}")
+    if 0 < found["answers_without_token_count"] < found["answers"]:
+        said.append(f"{name}: {found['answers_without_token_count']} answers did not say how many tokens they have")
+    said += [f"{name}: {remark}" for remark in _of_drafts(found["acceptance"] or {}, found["answers"])]
+    if found["sender_busy"] > BUSY:
+        said.append(
+            f"{name}: sending took {percent(found['sender_busy'])} of a core at its height; the server may be faster "
+            "than it seems"
+        )
+    return said
+
+
+def with_interval(found: dict[str, Any], name: str) -> str:
+    """A figure and the interval of its blocks."""
+    if found[name] is None:
+        return UNTOLD
+    low, high = found[f"{name}_ci"]
+    return f"{number(found[name])} ({number(low)} to {number(high)})"
+
+
+def acceptance_rate(found: dict[str, Any]) -> str:
+    """The share of drafted tokens that were accepted."""
+    return percent((found["acceptance"] or {}).get("rate"))
+
+
+def acceptance_length(found: dict[str, Any]) -> str:
+    """Tokens that a step with a draft gave."""
+    length = (found["acceptance"] or {}).get("length")
+    return UNTOLD if length is None else f"{length:.2f}"
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage."""
+    return UNTOLD if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A number with the three digits that say something, or all digits before its point."""
+    if value is None:
+        return UNTOLD
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose first column is text and whose others are figures."""
+    lines = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _of_drafts(told: dict[str, Any], answers: int) -> list[str]:
+    said = []
+    own, counters = told.get("answers"), told.get("counters")
+    if counters is not None and counters["resets"]:
+        said.append("its counters began anew; drafts before that are missing from them")
+    if own is not None and own["told_by"] < answers:
+        said.append(f"{own['told_by']} of {answers} answers tell of their drafts")
+    elif own is not None and counters is not None:
+        here, all_told = own["draft_tokens"], counters["draft_tokens"]
+        if abs(here - all_told) > _AGREEMENT * all_told:
+            said.append(
+                f"it counted {all_told} drafted tokens, and these answers tell of {here}: others ask it as well"
+            )
+    return said
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in found.items())
+
+
+def _failed(found: dict[str, Any]) -> str:
+    return _counts({kind: one["count"] for kind, one in found["failures"].items()}) or "0"
+
+
+def _ratio(ratio: dict[str, Any] | None) -> str:
+    if ratio is None:
+        return UNTOLD
+    low, high = ratio["ci"]
+    return f"{ratio['value']:.3f} ({low:.3f} to {high:.3f})"

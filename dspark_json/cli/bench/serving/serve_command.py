@@ -1,0 +1,171 @@
+"""``dspark-json bench serve``: arguments, and the figures of one server or of two."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dspark_json.cli.bench.serving.arguments import add_load_arguments
+from dspark_json.cli.bench.tables import print_table
+from dspark_json.cli.numbers import real_above_zero
+from dspark_json.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from dspark_json.cli.bench.serving.blocks import Block, Subject
+    from dspark_json.cli.bench.serving.load import Load
+
+SUMMARY: Final = "a model server under load: speed, latency, valid JSON, accepted drafts"
+DESCRIPTION: Final = (
+    "Ask a model server for JSON and tell how fast and how well it answers. The requests are streamed chat ones for\n"
+    "answers by JSON Schemas that come with this package. Without --rate each worker asks again when it has its\n"
+    "answer (closed loop); with it requests come at random times whatever the server does, and their times count\n"
+    "from when they were due (open loop). With --baseline two servers are asked in turn, block by block, and\n"
+    "compared. An answer is JSON if the whole of it is one JSON value; requests that fail are counted and named. How\n"
+    "many drafted tokens were accepted is told by the answers (vLLM's --enable-per-request-metrics with\n"
+    "--per-request-spec-decode-metrics), else by the server's counters. Needs dspark-json[bench]."
+)
+EXAMPLES: Final = """\
+examples:
+  dspark-json bench serve --endpoint http://localhost:8000
+  dspark-json bench serve --endpoint http://localhost:8000 --rate 8 --requests 500 --png load.png
+  dspark-json bench serve --endpoint http://gpu1:8000 --baseline http://gpu2:8000 --markdown report.md
+
+The key for asking is VLLM_API_KEY (both servers get it) or in a file (--api-key-file, --baseline-api-key-file).
+"""
+
+_WORKERS: Final = 16
+_MOST_AT_ONCE: Final = 1000
+_WIDTH: Final = 120  # where there is no terminal to ask
+_NAMES: Final = ("endpoint", "baseline")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``bench serve``."""
+    parser.add_argument("--endpoint", required=True, metavar="URL", help="the server")
+    parser.add_argument("--baseline", metavar="URL", help="another one, to compare it with")
+    parser.add_argument("--rate", type=real_above_zero, metavar="R", help="requests a second: an open loop")
+    add_load_arguments(parser, requests=200, workers=_WORKERS)
+    parser.add_argument("--baseline-model", metavar="M", help="the model to ask of the baseline (as --model)")
+    parser.add_argument(
+        "--baseline-api-key-file", type=Path, metavar="F", help="a file whose first line is the baseline's key"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send the load and show what came of it; 0 where there are answers."""
+    from dspark_json.cli.bench.serving.arguments import plan_document, plan_of, require
+
+    require(options)
+    from dspark_json.cli.bench.serving.blocks import Measurement
+    from dspark_json.cli.bench.serving.figures import figures, ratios
+    from dspark_json.cli.bench.serving.judging import Judge
+    from dspark_json.cli.bench.serving.machine import machine
+    from dspark_json.cli.bench.serving.progress import progress
+
+    subjects = _subjects(options)
+    plan = plan_of(options)
+    judge = Judge(subjects[0].asking.tasks)
+    with progress({subject.name: plan.requests for subject in subjects}) as on_end:
+        blocks = Measurement(judge, _load(options), on_end).run(subjects, plan)
+    document: dict[str, Any] = {
+        "servers": [
+            {"name": one.name, "address": one.server.address, "model": one.server.model, **figures(blocks[one.name])}
+            for one in subjects
+        ],
+        "ratios": ratios(*blocks.values()) if len(blocks) > 1 else None,
+        "plan": {**plan_document(options), "rate": options.rate, "workers": _load(options).workers},
+        "machine": machine(),
+    }
+    _show(options, document, blocks)
+    if options.json:
+        print(json.dumps(document, separators=(",", ":")))
+    return 0
+
+
+def _subjects(options: argparse.Namespace) -> list[Subject]:
+    from dspark_json.cli.bench.serving.arguments import asking_of
+    from dspark_json.cli.bench.serving.blocks import Subject
+    from dspark_json.cli.model_server import model_server
+
+    if options.baseline is None and (options.baseline_model or options.baseline_api_key_file):
+        raise InvalidOptionError("an argument for the baseline is given, but no --baseline")
+    asking = asking_of(options)
+    found = [Subject(_NAMES[0], model_server(options.endpoint, options.model, options.api_key_file), asking)]
+    if options.baseline is not None:
+        model = options.baseline_model or options.model
+        server = model_server(options.baseline, model, options.baseline_api_key_file)
+        found.append(Subject(_NAMES[1], server, asking))
+    return found
+
+
+def _load(options: argparse.Namespace) -> Load:
+    from dspark_json.cli.bench.serving.load import Load
+
+    workers = options.workers or (_WORKERS if options.rate is None else _MOST_AT_ONCE)
+    return Load(workers, options.rate, options.timeout)
+
+
+def _show(options: argparse.Namespace, document: dict[str, Any], blocks: Mapping[str, Sequence[Block]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dspark_json.cli.bench.serving.rows import remarks, server_rows
+
+    servers, compared = document["servers"], document["ratios"]
+    heads = ["", *(one["name"] for one in servers), *(["ratio"] if compared is not None else [])]
+    rows = server_rows(servers, compared)
+    said = [remark for one in servers for remark in remarks(one["name"], one)]
+    table = Table(title=escape(_title(document)), title_justify="left")
+    for head in heads:
+        table.add_column(head, justify="right" if head else "left")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    print_table(table, stderr=options.json, width=_WIDTH)
+    for remark in said:
+        print(remark, file=sys.stderr if options.json else sys.stdout)
+    if options.png is not None:
+        from dspark_json.cli.bench.serving.picture import draw_servers
+
+        draw_servers(options.png, blocks, _title(document))
+    if options.markdown is not None:
+        _write(options, document, heads, rows, said)
+
+
+def _write(
+    options: argparse.Namespace,
+    document: dict[str, Any],
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    said: Sequence[str],
+) -> None:
+    from dspark_json.cli.bench.serving.report import bullets, circumstances, picture_link, write_report
+    from dspark_json.cli.bench.serving.rows import markdown_table, number, percent
+
+    by_schema = [
+        [f"{one['name']}: {name}", str(of_it["answers"]), number(of_it["json_bytes"]), percent(of_it["json_valid"]),
+         percent(of_it["schema_valid"])]
+        for one in document["servers"]
+        for name, of_it in one["schemas"].items()
+    ]  # fmt: skip
+    intervals = "In brackets: 95 % intervals over the blocks."
+    write_report(
+        options.markdown,
+        [
+            f"# {_title(document)}",
+            f"{circumstances(document['plan'], document['machine'])} {intervals}",
+            markdown_table(heads, rows),
+            bullets(said),
+            markdown_table(("schema", "answers", "bytes, median", "JSON", "by the schema"), by_schema),
+            picture_link(options.markdown, options.png, "latency and speed"),
+        ],
+    )
+
+
+def _title(document: dict[str, Any]) -> str:
+    named = [f"{one['name']} {one['address']} ({one['model']})" for one in document["servers"]]
+    return "JSON under load: " + ", ".join(named)

@@ -1,0 +1,121 @@
+"""A server at one speculation length after the other, and which length is best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dspark_json.cli.bench.serving.blocks import Measurement, Subject
+from dspark_json.cli.bench.serving.figures import figures, output_tokens_per_second
+from dspark_json.cli.bench.serving.launched import LaunchedServer
+from dspark_json.cli.bench.statistics import pooled_rate, ratio_of_rates
+from dspark_json.cli.model_server import model_server
+from dspark_json.errors import EndpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from dspark_json.cli.bench.serving.blocks import Block, Plan
+    from dspark_json.cli.bench.serving.judging import Judge
+    from dspark_json.cli.bench.serving.launched import Launch
+    from dspark_json.cli.bench.serving.load import Load
+    from dspark_json.cli.bench.serving.questions import Asking
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What came of one speculation length, asked in one way (``grammar``: ``on`` or ``off``)."""
+
+    length: int
+    grammar: str
+    blocks: tuple[Block, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Its figures; ``malformed`` is the share of answers that are not JSON."""
+        found = figures(self.blocks)
+        malformed = None if found["json_valid"] is None else round(1 - found["json_valid"], 4)
+        return {"length": self.length, "grammar": self.grammar, "malformed": malformed, **found}
+
+    def tokens(self) -> list[tuple[float, float]]:
+        """Output tokens and seconds of each block that tells."""
+        rates = [(output_tokens_per_second(block), block.seconds) for block in self.blocks]
+        return [(rate * seconds, seconds) for rate, seconds in rates if rate]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Starts a server for each length and measures it, each way of asking in turn, block by block."""
+
+    launch: Launch
+    askings: Mapping[str, Asking]
+    plan: Plan
+    load: Load
+    patience: float
+    logs: Path
+    model: str | None
+    key_file: Path | None
+
+    def measure(self, length: int, judge: Judge, on_end: Callable[[str], None]) -> list[Point]:
+        """Measure one length. The log is ``k<length>.log``; every error says so."""
+        log = self.logs / f"k{length}.log"
+        with LaunchedServer(self.launch.command(length), self.launch.endpoint, log, self.patience) as running:
+            try:
+                server = model_server(self.launch.endpoint, self.model, self.key_file)
+                subjects = [Subject(grammar, server, asking) for grammar, asking in self.askings.items()]
+                blocks = Measurement(judge, self.load, lambda _name: on_end(f"length {length}")).run(
+                    subjects, self.plan
+                )
+            except EndpointError as error:
+                raise type(error)(error.message, remedy=f"{error.remedy} The server's output is in {log}.") from error
+            if not running.runs:
+                raise EndpointError(
+                    f"the server of length {length} ended while it was measured", remedy=f"Its output is in {log}."
+                )
+        return [Point(length, grammar, tuple(found)) for grammar, found in blocks.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The length with the most tokens a second, and how sure that is.
+
+    ``margin`` is its speed divided by that of ``second``, the next best, with the 95 % interval from the spread of the
+    blocks. ``alike`` are the lengths that can't be told apart from it by that: where there are any, there is no winner.
+    """
+
+    length: int
+    second: int | None
+    margin: float | None
+    low: float | None
+    high: float | None
+    alike: tuple[int, ...]
+
+    def sentence(self) -> str:
+        """The same in words."""
+        if self.second is None or self.margin is None:
+            return f"{self.length} is the only length that was measured"
+        percents = [f"{100 * (value - 1):+.1f}" for value in (self.margin, self.low or 0, self.high or 0)]
+        margin = f"{percents[0]} % over {self.second} ({percents[1]} to {percents[2]} %)"
+        if not self.alike:
+            return f"{self.length} is best: {margin}"
+        listed = ", ".join(map(str, self.alike))
+        return f"no difference between {self.length} and {listed} beyond the blocks' spread: {self.length} has {margin}"
+
+    def document(self) -> dict[str, Any]:
+        """For ``--json``."""
+        ratio = {"value": round(self.margin, 4), "ci": [self.low, self.high]} if self.margin is not None else None
+        return {"length": self.length, "second": self.second, "ratio": ratio, "no_difference_to": list(self.alike)}
+
+
+def best_length(points: Sequence[Point]) -> Best | None:
+    """The best of points with one way of asking; None where no answer says how many tokens it has."""
+    tokens = {point.length: told for point in points if (told := point.tokens())}
+    if not tokens:
+        return None
+    first, *others = sorted(tokens, key=lambda length: pooled_rate(tokens[length]).value, reverse=True)
+    if not others:
+        return Best(first, None, None, None, None, ())
+    compared = {other: ratio_of_rates(tokens[first], tokens[other]) for other in others}
+    margin = compared[others[0]]
+    alike = tuple(sorted(other for other, ratio in compared.items() if ratio.low <= 1))
+    return Best(first, others[0], margin.value, round(margin.low, 4), round(margin.high, 4), alike)

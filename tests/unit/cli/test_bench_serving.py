@@ -1,0 +1,247 @@
+"""What a load makes of answers, counters and blocks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from dspark_json.cli.bench.serving.acceptance import Acceptance, Counters, Growth
+from dspark_json.cli.bench.serving.blocks import Block, Failures, Plan
+from dspark_json.cli.bench.serving.figures import figures, ratios
+from dspark_json.cli.bench.serving.judging import Answer, Judge
+from dspark_json.cli.bench.serving.launched import Launch, without_keys
+from dspark_json.cli.bench.serving.questions import Asking, packaged_tasks
+from dspark_json.cli.bench.serving.reply import Exchange, Problem, Reply, read_reply
+from dspark_json.cli.bench.serving.rows import remarks
+from dspark_json.cli.bench.serving.sweep import Point, best_length
+from dspark_json.cli.bench.serving.sweep_command import lengths
+from dspark_json.errors import InvalidOptionError
+from dspark_json.replay.recording import packaged_recordings
+
+METRICS = """\
+# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{{engine="0",model_name="tiny"}} {0}.0
+vllm:spec_decode_num_drafts_created{{engine="0",model_name="tiny"}} 1.795e+09
+vllm:spec_decode_num_draft_tokens_total{{engine="0",model_name="tiny"}} {1}.0
+vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="tiny"}} {2}.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="tiny",position="0"}} {2}.0
+"""
+LIMIT = {"type": "object", "properties": {"amount": {"type": "number"}, "n": {"type": "integer", "maximum": 9}}}
+
+
+def events(*documents: object, done: bool = True) -> bytes:
+    lines = [f"data: {json.dumps(document)}\n\n" for document in documents]
+    return "".join([*lines, *(["data: [DONE]\n\n"] if done else [])]).encode()
+
+
+def chunk(content: str | None = None, reason: str | None = None, **more: object) -> dict[str, object]:
+    delta = {} if content is None else {"content": content}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}], **more}
+
+
+def answer(
+    latency: float = 1.0, status: str = "ok", tokens: int | None = 10, drafts: Acceptance | None = None
+) -> Answer:
+    valid = status == "ok"
+    return Answer("order", latency, 0.0, latency / 2 if valid else None, status, None, 100 * valid, tokens, drafts)
+
+
+def block(*answers: Answer, seconds: float = 1.0, counted: Growth | None = None, failed: int = 0) -> Block:
+    failures = {"status 500": Failures(failed, "went wrong")} if failed else {}
+    return Block(answers, failures, seconds, 0.1, counted)
+
+
+def test_every_recorded_stream_of_chat_is_read_whole_however_its_bytes_are_cut() -> None:
+    streams = [r for r in packaged_recordings() if r.traits.stream and r.traits.path.endswith("chat/completions")]
+    assert len(streams) > 10
+    for recording in streams:
+        whole = b"".join([*recording.parts, b"data: [DONE]\n\n"])
+        found = read_reply([(1.0, whole)])
+        assert isinstance(found, Reply), recording.name
+        assert found == read_reply([(1.0, whole[at : at + 1]) for at in range(len(whole))])
+        if recording.traits.name == "order" and found.finish_reason == "stop":
+            assert isinstance(json.loads(found.content), dict)
+        if recording.traits.usage:
+            assert found.tokens is not None
+
+
+def test_the_first_byte_of_json_is_that_after_blanks_and_thinking() -> None:
+    pieces = [
+        (1.0, events({"choices": [{"index": 0, "delta": {"reasoning": "{"}}]}, done=False)),
+        (2.0, events(chunk(" \n"), done=False)),
+        (3.0, events(chunk('{"a"'), done=False)),
+        (4.0, events(chunk(":1}", "stop"))),
+    ]
+    found = read_reply(pieces)
+    assert isinstance(found, Reply)
+    assert (found.first_json, found.content) == (3.0, ' \n{"a":1}')
+    said = read_reply([(1.0, events(chunk('Here it is: {"a":1}', "stop")))])
+    assert isinstance(said, Reply)
+    assert said.first_json is None
+
+
+@pytest.mark.parametrize(
+    ("stream", "kind"),
+    [
+        (events(chunk("{"), done=False), "stream ended early"),
+        (events(chunk("{}", "stop"), done=False), "stream ended early"),
+        (events(chunk("{}")), "stream ended early"),
+        (b"", "stream ended early"),
+        (events(chunk("{"), {"error": {"message": "out of memory"}}), "error in the stream"),
+        (b"data: {oops\n\n", "no chunks of chat"),
+        (b"data: []\n\n", "no chunks of chat"),
+        (b'data: {"choices":null}\n\n', "no chunks of chat"),
+        (b'data: {"choices":[{"index":0,"delta":{"content":7}}]}\n\n', "no chunks of chat"),
+    ],
+)
+def test_a_stream_that_is_no_whole_answer_is_a_problem_with_a_name(stream: bytes, kind: str) -> None:
+    found = read_reply([(1.0, stream)])
+    assert isinstance(found, Problem)
+    assert found.kind == kind
+
+
+def test_an_answer_is_json_and_follows_its_schema_by_the_text_it_is() -> None:
+    from dspark_json.cli.bench.serving.questions import Task
+
+    judge = Judge([Task("limit", "", LIMIT)])
+    cases = {
+        '{"amount":5E991127,"n":9}': ("ok", None),  # beyond a double
+        '{"amount":-1e99999999999999999999}': ("ok", None),
+        '{"amount":' + "9" * 5000 + "}": ("ok", None),
+        '{"n":10}': ("ok", "maximum"),
+        '{"amount":"5"}': ("ok", "type"),
+        "[1]": ("ok", "type"),
+        '{"amount":1': ("invalid", None),
+        '```json\n{"n":1}\n```': ("fenced", None),
+        '{"n":1} so it is': ("trailing_text", None),
+        "": ("empty", None),
+    }
+    for content, expected in cases.items():
+        exchange = Exchange("limit", 1.0, 1.0, 3.0, ((2.0, events(chunk(content, "stop"))),))
+        (found,), problems = judge.judge([exchange])
+        assert (found.status, found.violated) == expected, content[:40]
+        assert found.follows_schema == (expected == ("ok", None))
+        assert found.json_bytes == (len(content) if found.is_json else 0)
+        assert not problems
+    cut = Exchange("limit", 1.0, 1.0, 3.0, ((2.0, events(chunk('{"amount":1', "length"))),))
+    assert judge.judge([cut])[0][0].status == "truncated"
+
+
+def test_counters_are_summed_over_engines_and_only_their_growth_counts() -> None:
+    before = Counters.of(METRICS.format(10, 30, 7) + METRICS.format(1, 3, 1).replace('engine="0"', 'engine="1"'))
+    after = Counters.of(METRICS.format(110, 330, 107) + METRICS.format(2, 6, 2).replace('engine="0"', 'engine="1"'))
+    assert after.since(before) == Growth(Acceptance(101, 303, 101), reset=False)
+
+
+def test_counters_of_a_server_that_was_started_anew_count_from_zero_and_say_so() -> None:
+    growth = Counters.of(METRICS.format(5, 15, 3)).since(Counters.of(METRICS.format(110, 330, 107)))
+    assert growth == Growth(Acceptance(5, 15, 3), reset=True)
+    told = figures([block(answer(), counted=growth)])
+    assert told["acceptance"]["counters"]["resets"] == 1
+    assert any("began anew" in remark for remark in remarks("endpoint", told))
+
+
+def test_a_server_without_counters_tells_nothing() -> None:
+    assert Counters.of("# nothing\nprocess_cpu_seconds_total 1.0\n").since(Counters({})) is None
+    assert figures([block(answer())])["acceptance"] is None
+
+
+def test_acceptance_is_the_answers_own_where_each_has_it_else_the_counters() -> None:
+    counted = Growth(Acceptance(100, 300, 30), reset=False)
+    own = Acceptance(10, 30, 6)
+    all_tell = figures([block(answer(drafts=own), answer(drafts=own), counted=counted)])["acceptance"]
+    assert (all_tell["source"], all_tell["rate"], all_tell["length"]) == ("answers", 0.2, 1.6)
+    one_tells = figures([block(answer(drafts=own), answer(), counted=counted)])["acceptance"]
+    assert (one_tells["source"], one_tells["rate"], one_tells["length"]) == ("counters", 0.1, 1.3)
+
+
+def test_requests_that_failed_are_in_the_figures_by_name() -> None:
+    found = figures([block(answer(), failed=2), block(answer(), answer(status="truncated"), failed=1)])
+    assert (found["requests"], found["answers"]) == (6, 3)
+    assert found["failures"] == {"status 500": {"count": 3, "example": "went wrong"}}
+    assert found["json_valid"] == pytest.approx(2 / 3, abs=1e-4)
+    assert any("3 of 6 requests failed (status 500, such as: went wrong)" in line for line in remarks("x", found))
+
+
+def test_blocks_without_an_answer_have_no_figures_instead_of_wrong_ones() -> None:
+    empty = [block(failed=4), block(failed=4)]
+    found = figures(empty)
+    assert (found["latency_ms_p99"], found["json_valid"], found["output_tokens_per_second"]) == (None, None, None)
+    assert ratios(empty, [block(answer())] * 2)["latency_ms_p50"] is None
+
+
+def test_a_ratio_is_that_of_blocks_measured_together() -> None:
+    fast = [block(answer(latency), seconds=latency) for latency in (1.0, 2.0, 4.0)]
+    slow = [block(answer(2 * latency), seconds=2 * latency) for latency in (1.0, 2.0, 4.0)]
+    found = ratios(fast, slow)
+    assert found["latency_ms_p50"] == {"value": 0.5, "ci": [0.5, 0.5]}
+    assert found["output_tokens_per_second"] == {"value": 2.0, "ci": [2.0, 2.0]}
+
+
+def test_blocks_hold_all_requests_once_and_none_is_empty() -> None:
+    for requests, blocks in ((100, 5), (7, 3), (2, 5), (1, 1)):
+        ranges = Plan(requests, blocks, 4).ranges()
+        assert [number for one in ranges for number in one] == list(range(4, 4 + requests))
+        assert all(ranges)
+
+
+def test_the_schema_is_in_the_prompt_with_a_grammar_and_without() -> None:
+    tasks = packaged_tasks()
+    for grammar in (True, False):
+        bodies = [json.loads(Asking(tasks, 64, grammar=grammar).question("m", number).body) for number in range(12)]
+        assert all(("response_format" in body) == grammar for body in bodies)
+        for number, body in enumerate(bodies):
+            schema = json.dumps(tasks[number % len(tasks)].schema, separators=(",", ":"))
+            assert schema in body["messages"][0]["content"]
+        assert len({json.dumps(body["messages"]) for body in bodies}) == 12
+
+
+def test_the_best_length_is_named_with_its_margin_where_the_spread_allows_it() -> None:
+    def points(speeds: dict[int, list[float]]) -> list[Point]:
+        return [
+            Point(length, "on", tuple(block(answer(tokens=round(rate))) for rate in rates))
+            for length, rates in speeds.items()
+        ]
+
+    clear = best_length(points({2: [100, 102, 98], 4: [150, 151, 149], 6: [120, 122, 118]}))
+    assert clear is not None
+    assert (clear.length, clear.second, clear.alike) == (4, 6, ())
+    assert clear.sentence().startswith("4 is best: +25.0 % over 6 (")
+    unclear = best_length(points({2: [100, 140, 98], 4: [101, 151, 97], 6: [50, 51, 49]}))
+    assert unclear is not None
+    assert (unclear.length, unclear.alike) == (4, (2,))
+    assert unclear.sentence().startswith("no difference between 4 and 2 ")
+    assert best_length([Point(2, "on", (block(answer(tokens=None)),))]) is None
+
+
+def test_lengths_are_a_span_or_a_list() -> None:
+    assert lengths("2..5") == (2, 3, 4, 5)
+    assert lengths("6,2,4,2") == (2, 4, 6)
+    for wrong in ("", "5..2", "0..2", "2..", "a", "2;3", "1..20000", "-1"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            lengths(wrong)
+
+
+def test_a_command_has_its_length_and_its_port_put_in() -> None:
+    command = """serve --port {port} --speculative-config '{"num_speculative_tokens":{k}, "method":"ngram"}'"""
+    launch = Launch.of(command, None)
+    port = launch.endpoint.rsplit(":", 1)[1]
+    assert launch.command(4) == [
+        "serve", "--port", port, "--speculative-config", '{"num_speculative_tokens":4, "method":"ngram"}',
+    ]  # fmt: skip
+    assert Launch.of("serve {k}", None).endpoint == "http://127.0.0.1:8000"
+    assert Launch.of("serve {k}", "http://gpu:1/v1").endpoint == "http://gpu:1"
+    for wrong, endpoint in (("serve", None), ("serve '{k}", None), ("serve {k} {port}", "http://gpu:1")):
+        with pytest.raises(InvalidOptionError):
+            Launch.of(wrong, endpoint)
+
+
+def test_a_shown_command_has_no_keys() -> None:
+    shown = without_keys(
+        "env VLLM_API_KEY=hunter2 vllm serve --api-key 'hunter2 x' --hf-token=hunter2 --max-num-batched-tokens 8"
+    )
+    assert "hunter2" not in shown
+    assert shown.endswith("--max-num-batched-tokens 8")

@@ -54,7 +54,7 @@ class Constraints:
             )
         except SchemaRefusedError as refused:
             self._why = str(refused)
-        except (ValueError, TypeError, OverflowError, RecursionError):
+        except (ValueError, TypeError, ArithmeticError, RecursionError):
             self._why = "schema invalid"
 
     def violations(self, text: bytes) -> list[str]:
@@ -62,16 +62,20 @@ class Constraints:
 
         A JSON pointer behind ``#``, a blank, and the keyword; the pointer of what is missing or unexpected is its own.
         At most 16, then ``…``. Empty where all constraints are kept. An entry that does not begin with ``#`` says why
-        the value was not checked: ``schema invalid``, ``schema refers outside``, ``schema too costly``.
+        the value was not checked: ``schema invalid``, ``schema refers outside``, ``schema too costly``, ``value not
+        checked``.
         """
         if self._why is not None:
             return [self._why]
-        value = _value(text)
-        if self._depth < DEEPEST_VALUE and _depth(value) > self._depth:
-            return ["schema too costly"]
-        if self._validator.is_valid(value):
-            return []
-        found = dict.fromkeys(_entries(self._validator.iter_errors(value)))
+        try:
+            value = _value(text)
+            if self._depth < DEEPEST_VALUE and _depth(value) > self._depth:
+                return ["schema too costly"]
+            if self._validator.is_valid(value):
+                return []
+            found = dict.fromkeys(_entries(self._validator.iter_errors(value)))
+        except (ValueError, TypeError, ArithmeticError, RecursionError):
+            return ["value not checked"]
         listed = list(itertools.islice(found, MOST_VIOLATIONS))
         return listed if len(found) == len(listed) else [*listed, MORE]
 

@@ -288,7 +288,7 @@ class DeploymentError(DSparkJsonError):
 
 
 class MissingPackageError(DSparkJsonError):
-    """A package that this command needs is not installed."""
+    """A package that this command or option needs is not installed."""
 
     code = "DSPARK_JSON_MISSING_PACKAGE"
 

@@ -409,6 +409,14 @@ READER_OPTIONS: Final[tuple[Option, ...]] = (
         "skipped. `strict` calls all of that `invalid`.",
     ),
     Option(
+        "checkConstraints",
+        _boolean,
+        False,
+        "Whether `choices[].violations` says which constraints of the schema that the request asked for an answer "
+        "violates (`minimum`, `enum`, `pattern`, `required`, …; [answers.md](answers.md)). Needs `pip install "
+        "'dspark-json[checks]'`.",
+    ),
+    Option(
         "mode",
         _one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
         "PERMISSIVE",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dspark_json.errors import EndpointKeyError, InvalidOptionError, SpoolNotFoundError
 from dspark_json.key_file import UnreadableError, first_line
 from dspark_json.options import is_key
+from dspark_json.source.names import is_name
 from dspark_json.source.settings import reader_settings
 from dspark_json.source.transport import default_folder, no_key_error, open_folder
 from dspark_json.spool.http import KEY_REMEDY, HookClient, HttpSpool
@@ -19,6 +20,7 @@ from dspark_json.spool.reader import SpoolReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dspark_json.source.settings import ReaderSettings
     from dspark_json.spool.reader import SpoolAccess
 
 _KEY_REMEDY = (
@@ -37,6 +39,15 @@ class Target:
     server: str | None = None
 
 
+def target_settings(target: str, key_file: Path | None = None) -> ReaderSettings:
+    """The settings of a reader of ``target``: servers' addresses, or else a folder; the key as for ``open_target``."""
+    remote = target.lower().startswith(("http://", "https://", "dns+http://", "dns+https://"))
+    given = {"vllm_endpoint" if remote else "path": target}
+    if key_file is not None:
+        given["vllm_api_key"] = _key(key_file)
+    return reader_settings(given)
+
+
 @contextlib.contextmanager
 def open_access(target: str, key_file: Path | None = None) -> Iterator[SpoolAccess]:
     """As ``open_target``, the access alone."""
@@ -52,31 +63,31 @@ def open_target(target: str, key_file: Path | None = None) -> Iterator[Target]:
     line of ``key_file``, else the environment's ``DSPARK_API_KEY``. Raises a ``SpoolError``, ``EndpointError`` or
     ``OptionError`` that names what is wrong.
     """
-    remote = target.lower().startswith(("http://", "https://"))
-    given = {"vllm_endpoint" if remote else "path": target}
-    if key_file is not None:
-        given["vllm_api_key"] = _key(key_file)
-    settings = reader_settings(given)
+    settings = target_settings(target, key_file)
     if settings.local:
-        yield Target(_folder(target, settings.addresses[0]))
+        with explained(target):
+            reader = SpoolReader(Path(settings.addresses[0]))
+        yield Target(reader)
         return
-    if len(settings.addresses) > 1:
+    if len(settings.addresses) > 1 or is_name(settings.addresses[0]):
         raise InvalidOptionError(f'"{target}" names several servers', remedy="Give one; each has a spool of its own.")
     address = settings.addresses[0]
     with HookClient(address, settings.key, settings.timeout_s) as client:
-        try:
+        with explained(target):
             access = _reachable(client, address)
-        except EndpointKeyError as error:
-            remedy = _KEY_REMEDY if error.remedy == KEY_REMEDY else error.remedy
-            raise EndpointKeyError(error.message, remedy=remedy) from None
         yield Target(access, address)
 
 
-def _folder(target: str, path: str) -> SpoolReader:
+@contextlib.contextmanager
+def explained(target: str) -> Iterator[None]:
+    """Errors of opening ``target`` say what to do in the words of the command line."""
     try:
-        return SpoolReader(Path(path))
+        yield
+    except EndpointKeyError as error:
+        remedy = _KEY_REMEDY if error.remedy == KEY_REMEDY or ".load(" in error.remedy else error.remedy
+        raise EndpointKeyError(error.message, remedy=remedy) from None
     except SpoolNotFoundError as error:
-        if _SERVER.fullmatch(target) is None or Path(path).exists():
+        if _SERVER.fullmatch(target) is None or Path(target).exists():
             raise
         raise SpoolNotFoundError(
             error.message, remedy=f"Did you mean http://{target}? {error.remedy}".rstrip()

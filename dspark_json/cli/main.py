@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from dspark_json import __version__
-from dspark_json.cli import deploy, doctor, import_answers, output, parse, proxy, replay, schema, serve, tail
+from dspark_json.cli import deploy, doctor, import_answers, monitor, output, parse, proxy, replay, schema, serve, tail
 from dspark_json.cli.bench import command as bench
 from dspark_json.cli.demo import command as demo
 from dspark_json.errors import DSparkJsonError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _COMMANDS: Final = (
     ("demo", demo),
     ("tail", tail),
+    ("monitor", monitor),
     ("parse", parse),
     ("schema", schema),
     ("proxy", proxy),

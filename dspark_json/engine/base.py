@@ -75,7 +75,8 @@ class ParsePlan:
     with that schema, ``tools`` those that call one of these tools, whose calls alone have ``parsed_arguments``;
     ``None``: all. A record that can't be read is kept where it can't be told.
 
-    ``rescue_unknown`` is false where fields without a column are not kept.
+    ``rescue_unknown`` is false where fields without a column are not kept. ``check_constraints``: choices have
+    ``violations``, which no engine makes but ``source.checking`` around it.
     """
 
     columns: pa.Schema
@@ -89,6 +90,7 @@ class ParsePlan:
     corrupt_column: str
     rescued_column: str
     rescue_unknown: bool
+    check_constraints: bool = False
 
 
 @dataclass(slots=True)
@@ -147,6 +149,7 @@ def build_plan(
     corrupt_column: str = CORRUPT_COLUMN,
     rescued_column: str = RESCUED_COLUMN,
     rescue_unknown: bool = True,
+    check_constraints: bool = False,
 ) -> ParsePlan:
     """The plan for the columns asked for (``None``: all).
 
@@ -163,7 +166,8 @@ def build_plan(
         if kind is not None:
             checked_content_type(kind)
     names = {CORRUPT_COLUMN: corrupt_column, RESCUED_COLUMN: rescued_column}
-    declared = _renamed(with_profiles(row_schema(content_type, tool_type), profiles), names)
+    rows = row_schema(content_type, tool_type, violations=check_constraints)
+    declared = _renamed(with_profiles(rows, profiles), names)
     return ParsePlan(
         columns=declared if columns is None else project(declared, columns),
         declared=declared,
@@ -176,6 +180,7 @@ def build_plan(
         corrupt_column=corrupt_column,
         rescued_column=rescued_column,
         rescue_unknown=rescue_unknown,
+        check_constraints=check_constraints,
     )
 
 

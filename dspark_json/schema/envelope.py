@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from dspark_json.schema.fields import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, field
 
-__all__ = ["CORRUPT_COLUMN", "RECORD_COLUMN", "RESCUED_COLUMN", "row_schema"]
+__all__ = ["CORRUPT_COLUMN", "RECORD_COLUMN", "RESCUED_COLUMN", "VIOLATIONS_FIELD", "row_schema"]
 
 RECORD_COLUMN: Final = "_dspark"
 RESCUED_COLUMN: Final = "_rescued_data"
 CORRUPT_COLUMN: Final = "_corrupt_record"
+VIOLATIONS_FIELD: Final = "violations"
 
 _MADE_BY_THE_READER: Final[tuple[str, ...]] = ()
 
@@ -271,13 +272,14 @@ _RECORD: Final = _struct(
 )
 
 
-def _choice(content_type: pa.DataType | None, tool_type: pa.DataType | None) -> pa.DataType:
+def _choice(content_type: pa.DataType | None, tool_type: pa.DataType | None, *, violations: bool) -> pa.DataType:
     return _struct(
         field("index", BIGINT),
         field("message", _message(tool_type)),
         field("text", STRING),
         _derived("parsed", STRING if content_type is None else content_type),
         _derived("parse_status", STRING),
+        *((_derived(VIOLATIONS_FIELD, pa.list_(STRING)),) if violations else ()),
         field("finish_reason", STRING),
         field("stop_reason", STRING),
         field("logprobs", _LOGPROBS),
@@ -288,11 +290,13 @@ def _choice(content_type: pa.DataType | None, tool_type: pa.DataType | None) -> 
     )
 
 
-def row_schema(content_type: pa.DataType | None = None, tool_type: pa.DataType | None = None) -> pa.Schema:
+def row_schema(
+    content_type: pa.DataType | None = None, tool_type: pa.DataType | None = None, *, violations: bool = False
+) -> pa.Schema:
     """The declared rows.
 
     ``content_type`` is that of ``choices[].parsed``, ``tool_type`` that of ``function.parsed_arguments`` (``None``:
-    STRING, the JSON text).
+    STRING, the JSON text). ``violations``: whether choices tell which constraints of their schema they violate.
     """
     return pa.schema(
         [
@@ -300,7 +304,7 @@ def row_schema(content_type: pa.DataType | None = None, tool_type: pa.DataType |
             field("object", STRING),
             field("created", TIMESTAMP, wire=("created", "created_at"), unit="s"),
             field("model", STRING),
-            field("choices", pa.list_(_choice(content_type, tool_type))),
+            field("choices", pa.list_(_choice(content_type, tool_type, violations=violations))),
             field("usage", _USAGE),
             field("metrics", _METRICS),
             field("service_tier", STRING),

@@ -16,7 +16,15 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MAX_NAME", "MAX_TOOLS", "RequestedSchema", "RequestedSchemas", "SchemaKind", "requested_schemas"]
+__all__ = [
+    "MAX_NAME",
+    "MAX_TOOLS",
+    "RequestedSchema",
+    "RequestedSchemas",
+    "SchemaKind",
+    "parsed_setting",
+    "requested_schemas",
+]
 
 SchemaKind = Literal["content", "tool"]
 
@@ -90,11 +98,12 @@ def _object(value: object) -> Mapping[str, object]:
 def _schema(value: object) -> object:
     """A JSON Schema, given as such or as its JSON text; None where it is none."""
     if isinstance(value, str):
-        value = _parsed(value)
+        value = parsed_setting(value)
     return value if isinstance(value, (dict, bool)) else None
 
 
-def _parsed(text: str) -> object:
+def parsed_setting(text: str) -> object:
+    """The value of a JSON text, None where it is none; a record keeps the settings of a request as such texts."""
     try:
         return orjson.loads(text)
     except ValueError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dspark_json.errors import InvalidOptionError
+from dspark_json.schema.constraints import require_checker
 from dspark_json.source.admission import ReadLimits
 from dspark_json.source.planner import Planner
 from dspark_json.source.read_task import ReadTask
@@ -39,6 +40,8 @@ class Query:
         """Check the options and resolve the rows' types, which may ask the servers; every error of these two."""
         settings = reader_settings(options)
         choose_engine(settings.parse_mode, settings.gpu_share)
+        if settings.types.check_constraints:
+            require_checker()
         return cls(settings, resolve_row_type(settings.types, lambda: ask_for_schemas(settings)))
 
     @classmethod

@@ -66,6 +66,7 @@ class RowType:
             corrupt_column=self.settings.corrupt_column,
             rescued_column=self.settings.rescued_column,
             rescue_unknown=self.settings.evolution != "none",
+            check_constraints=self.settings.check_constraints,
         )
 
     def typed_by(self, columns: pa.Schema) -> RowType:

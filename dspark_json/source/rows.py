@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from dspark_json.engine.base import Engine, ParsePlan, ParseStats
 from dspark_json.engine.cudf import MIN_BATCH_BYTES
 from dspark_json.engine.selection import DEFAULT_GPU_SHARE, Choice, choose
+from dspark_json.source.checking import checking
 from dspark_json.source.device_reading import gather
 from dspark_json.spool.access import Chunk
 
@@ -61,6 +62,8 @@ def row_batches(
     the counts of the batches given so far; what was left out is logged at the end.
     """
     total = totals if totals is not None else ParseStats()
+    if plan.check_constraints:
+        engine, plan = checking(engine, plan)
     if engine.name == "cudf":  # one read of large batches at a time: its threads are the device's
         parsed = _parsed(gather(chunks, MIN_BATCH_BYTES), engine, plan)
     elif threads == 1:

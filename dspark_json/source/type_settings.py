@@ -41,6 +41,7 @@ class TypeSettings:
     cache_ttl_s: float = 300.0
     field_names: FieldNames = "safe"
     profiles: tuple[Profile, ...] = ()
+    check_constraints: bool = False
 
     @property
     def has_filter(self) -> bool:
@@ -74,6 +75,7 @@ def type_settings(values: Mapping[str, object]) -> TypeSettings:
         cache_ttl_s=float(str(values["schema_cache_ttl_sec"])),
         field_names="exact" if values["fieldNames"] == "exact" else "safe",
         profiles=() if values["profile"] is None else load_profiles(str(values["profile"])),
+        check_constraints=values["checkConstraints"] is True,
     )
     if settings.evolution == "addNewColumns":
         if not settings.follows_the_server:

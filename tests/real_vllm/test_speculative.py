@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from real_vllm.accounts import received_answer, recorded_answer
 from real_vllm.asking import Asked, ask
 from real_vllm.questions import CHAT, THINKING, questions
 from real_vllm.server import DRAFT, HOOK_KEY, Vllm
+
+from dspark_json.monitor.counters import SpeculationCounters
+from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.watch import Watch, WatchSettings
+from dspark_json.source.settings import reader_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +64,48 @@ def test_an_error_inside_a_stream_is_kept_as_the_client_received_it(asked: Asked
         assert record["_dspark"]["completed"] is False
         assert record["_dspark"]["error"]["message"] == received["error"]["message"]
     assert len(failed) == THINKING["thinking streamed"][2]
+
+
+async def complete(address: str, answers: int) -> None:
+    """Short answers, sixteen at once."""
+    limits = httpx.Limits(max_connections=16)
+    async with httpx.AsyncClient(trust_env=False, timeout=300, limits=limits) as client:
+
+        async def one(number: int) -> None:
+            request = {"model": "tiny", "prompt": f"Number {number}:", "max_tokens": 12, "seed": number}
+            (await client.post(f"{address}/v1/completions", json=request)).raise_for_status()
+
+        await asyncio.gather(*map(one, range(answers)))
+
+
+def test_the_monitors_acceptance_agrees_with_the_servers_own_counters(asked: Asked) -> None:
+    server = asked.server
+    settings = reader_settings({"vllm_endpoint": server.address, "vllm_api_key": HOOK_KEY}, {})
+    watch = Watch(WatchSettings(settings, longest_s=3600))
+    counters = SpeculationCounters()
+
+    def grown() -> Speculation:
+        return counters.advance(httpx.get(f"{server.address}/metrics", timeout=30, trust_env=False).text)
+
+    watch.look()
+    before, answers = watch.figures(3600).speculation, watch.figures(3600).total.answers
+    grown()
+    asyncio.run(complete(server.address, 500))
+    deadline = time.monotonic() + 30
+    server_told = grown()
+    while time.monotonic() < deadline:
+        watch.look()
+        if watch.figures(3600).total.answers == answers + 500:
+            break
+        time.sleep(0.2)
+    figures = watch.figures(3600)
+    server_told.add(grown())
+    assert figures.acceptance_from == "answers"
+    told = figures.speculation
+    of_these = Speculation(told.accepted - before.accepted, told.drafted - before.drafted, told.drafts - before.drafts)
+    assert of_these.drafted > 500
+    assert of_these.rate == pytest.approx(server_told.rate, rel=0.01)
+    assert of_these.length == pytest.approx(server_told.length, rel=0.01)
 
 
 @pytest.mark.spark

@@ -25,6 +25,7 @@ def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Com
         ("--help",),
         ("demo", "--help"),
         ("tail", "--help"),
+        ("monitor", "--help"),
         ("parse", "--help"),
         ("schema", "--help"),
         ("import", "--help"),

@@ -14,12 +14,18 @@ from unit.docker.files import DOCKER, ROOT, copied, document, documents, instruc
 
 from dspark_json.capture.metrics import metrics_text
 from dspark_json.capture.settings import HookSettings
+from dspark_json.cli.main import parser
+from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS
+from dspark_json.monitor.exporter import exported_names
+from dspark_json.monitor.figures import METRICS
 from dspark_json.options import hook_values
 from dspark_json.spool.access import LaneExtent
 
 COMPOSE = document("compose.yaml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 KUBERNETES = ("kubernetes/server.yaml", "kubernetes/reader.yaml")
+# Beside its counters of drafts, which the monitor reads: vllm/v1/metrics/loggers.py.
+VLLM_METRICS = {ACCEPTED, DRAFTED, DRAFTS, "vllm:e2e_request_latency_seconds_bucket"}
 GIB = {"gb": 1, "g": 1, "Gi": 1}
 
 
@@ -64,13 +70,14 @@ def test_server_and_spark_share_one_gpu_and_what_cuda_ipc_needs() -> None:
 
 
 def test_whoever_writes_or_reads_the_spool_has_the_one_volume_of_it() -> None:
-    for name in ("vllm", "spark", "replay", "spark-cpu"):
+    for name in ("vllm", "spark", "replay", "spark-cpu", "monitor"):
         assert "spool:/spool" in SERVICES[name]["volumes"], name
     assert {name for name, s in SERVICES.items() if "spool:/spool" in s.get("volumes", [])} == {
         "vllm",
         "spark",
         "replay",
         "spark-cpu",
+        "monitor",
     }
 
 
@@ -181,12 +188,15 @@ def test_everything_runs_as_one_user_that_the_images_have() -> None:
 
 
 def known_metrics() -> set[str]:
+    """The metrics of the hook and of the monitor, as they export them, and those of vLLM that are used."""
     text = metrics_text({}, {"0000": LaneExtent(0, 1, 1)})
-    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    return (
+        {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} | exported_names() | VLLM_METRICS
+    )
 
 
 def used_metrics(expression: str) -> set[str]:
-    return set(re.findall(r"\bdspark_\w+", expression))
+    return set(re.findall(r"\b(?:dspark_|vllm:)\w+", expression))
 
 
 def is_balanced(expression: str) -> bool:
@@ -215,13 +225,28 @@ def test_alerts_are_about_metrics_that_the_hook_has() -> None:
     assert losses <= {name for rule in alerts for name in used_metrics(rule["expr"])}
 
 
+def test_each_figure_that_the_monitor_has_an_alert_for_has_a_rule() -> None:
+    (group,) = document("prometheus/rules.yml")["groups"]
+    figures = [rule["labels"]["figure"] for rule in group["rules"] if "figure" in rule.get("labels", {})]
+    assert sorted(figures) == sorted(metric.name for metric in METRICS)
+
+
+def test_the_monitor_listens_where_prometheus_asks() -> None:
+    words = SERVICES["monitor"]["entrypoint"]
+    options = parser().parse_args(words[1:])
+    jobs = {job["job_name"]: job for job in document("prometheus/prometheus.yml")["scrape_configs"]}
+    assert options.command == "monitor"
+    assert jobs["dspark-json-monitor"]["static_configs"] == [{"targets": [f"monitor:{options.listen[1]}"]}]
+
+
 def test_prometheus_loads_the_rules_and_asks_the_servers_for_metrics() -> None:
     config = document("prometheus/prometheus.yml")
     assert config["rule_files"] == ["/etc/prometheus/rules.yml"]
-    (job,) = config["scrape_configs"]
+    job = config["scrape_configs"][0]
     assert job["metrics_path"] == "/dspark/metrics"
-    (static,) = job["static_configs"]
-    assert {target.split(":")[0] for target in static["targets"]} <= SERVICES.keys()
+    for one in config["scrape_configs"]:
+        (static,) = one["static_configs"]
+        assert {target.split(":")[0] for target in static["targets"]} <= SERVICES.keys()
     assert f'job="{job["job_name"]}"' in (DOCKER / "prometheus/rules.yml").read_text("utf-8")
 
 

@@ -1,0 +1,1 @@
+"""What ``dspark-json monitor`` watches: figures of a server's answers over a window of time, and alerts on them."""

@@ -1,0 +1,100 @@
+"""The monitor's figures as Prometheus text (exposition format 0.0.4), and the little server that gives it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from dspark_json.errors import ListenError
+from dspark_json.monitor.figures import METRICS
+from dspark_json.spool.os_errors import reason
+
+if TYPE_CHECKING:
+    from dspark_json.monitor.figures import Figures
+
+__all__ = ["Exporter", "exported_names", "metrics_text"]
+
+_NAMES: Final = {metric.name: f"dspark_monitor_{metric.name}" for metric in METRICS}
+_CONTENTS: Final = "dspark_monitor_contents"
+_LOOKED_AT: Final = "dspark_monitor_looked_at_seconds"
+
+
+def exported_names() -> frozenset[str]:
+    """All names that the text has."""
+    return frozenset({*_NAMES.values(), _CONTENTS, _LOOKED_AT})
+
+
+def metrics_text(figures: Figures) -> str:
+    """Gauges over the monitor's window; a figure that nothing tells is left out."""
+    lines = []
+    for metric in METRICS:
+        name, value = _NAMES[metric.name], figures.value(metric.name)
+        lines += [f"# HELP {name} {metric.doc[0].upper()}{metric.doc[1:]}.", f"# TYPE {name} gauge"]
+        if value is not None:
+            lines.append(f"{name} {value:.9g}")
+    lines += [f"# HELP {_CONTENTS} Contents in the window, by how their parse went.", f"# TYPE {_CONTENTS} gauge"]
+    for (model, schema), tally in figures.groups.items():
+        for status, count in sorted(tally.statuses.items()):
+            labels = f'model="{_escaped(model)}",schema="{_escaped(schema)}",parse_status="{status}"'
+            lines.append(f"{_CONTENTS}{{{labels}}} {count}")
+    lines += [f"# HELP {_LOOKED_AT} When the monitor last looked.", f"# TYPE {_LOOKED_AT} gauge"]
+    lines.append(f"{_LOOKED_AT} {figures.at_us / 1_000_000:.3f}")
+    return "\n".join(lines) + "\n"
+
+
+class Exporter:
+    """Answers ``GET /metrics`` with the figures of the last look, and nothing else; a context manager."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Raises ``ListenError`` where it can't listen there."""
+        self._text = ""
+        exporter = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = self.path.partition("?")[0] == "/metrics"
+                body = exporter._text.encode() if found else b"GET /metrics\n"
+                self.send_response(200 if found else 404)
+                self.send_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing: the page is on the terminal."""
+
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            daemon_threads = True
+
+        try:
+            self._server = Server((host, port), Handler)
+        except OSError as error:
+            raise ListenError(
+                f"{host}:{port} can't be listened on: {reason(error)}", remedy="Choose another --listen."
+            ) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, name="dspark-json-exporter", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.server_address[1])
+
+    def show(self, figures: Figures) -> None:
+        """Give these figures from now on."""
+        self._text = metrics_text(figures)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,241 @@
+"""Follows the records of servers, or of a spool folder, and the servers' own counters: one look after another."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+from dspark_json.errors import DSparkJsonError, EndpointError, RecordsExpiredError, SpoolError
+from dspark_json.monitor.checkpoint import committed
+from dspark_json.monitor.counters import SpeculationCounters
+from dspark_json.monitor.figures import Figures, Lag, figures_of
+from dspark_json.monitor.intake import AnswerReader
+from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.window import Window
+from dspark_json.schema.registry import RegisteredSchema
+from dspark_json.source.discovery import Discovery
+from dspark_json.source.reading import read_split
+from dspark_json.source.splits import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from dspark_json.source.discovery import FoundSpool, Survey
+    from dspark_json.source.settings import ReaderSettings
+
+__all__ = ["Watch", "WatchSettings"]
+
+_US: Final = 1_000_000
+_COUNTERS_TIMEOUT_S: Final = 2.0
+_SCHEMAS_AGAIN_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """What to watch, and how.
+
+    ``longest_s`` is the longest time that figures are wanted over. ``counters_url``: where the server's own metrics
+    are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often.
+    """
+
+    reader: ReaderSettings
+    longest_s: float
+    counters_url: str | None = None
+    counters_every_s: float = 10.0
+    checkpoint: Path | None = None
+
+
+class Watch:
+    """Reads what is new at each ``look``, and gives figures over any part of the time that it has seen."""
+
+    def __init__(self, settings: WatchSettings, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+        """Raises ``EngineUnavailableError`` where the records can't be parsed here."""
+        reader = settings.reader
+        self._settings = settings
+        self._now_us = now_us
+        self._discovery = Discovery(reader.addresses, local=reader.local, key=reader.key, timeout_s=reader.timeout_s)
+        self._answers = AnswerReader()
+        self._window = Window(settings.longest_s)
+        self._known: dict[str, str] | None = None  # spool id -> address, None before the first look
+        self._next: dict[tuple[str, str], int] = {}
+        self._schemas = _Schemas(self._discovery)
+        self._counters = _ServerCounters(settings)
+        self._lost = 0
+        self._lag: Lag | None = None
+        self._notes: list[str] = []
+
+    def look(self) -> None:
+        """Read what is new.
+
+        At the first look every server must answer (an ``EndpointError`` or ``SpoolError`` says what is wrong); later a
+        server that is down, or a record that is gone, is a note and a count.
+        """
+        now_us = self._now_us()
+        first = self._known is None
+        self._notes = []
+        try:
+            survey = self._discovery.look(self._known or {}, first=first)
+        except (EndpointError, SpoolError) as error:
+            if first:
+                raise
+            self._notes.append(error.message)
+            return
+        for down in survey.down.values():
+            if first:
+                raise down
+            self._notes.append(down.message)
+        for spool_id, found in survey.spools.items():
+            self._read(spool_id, found, now_us, first=first)
+        replaced = {found.address for found in survey.spools.values()}
+        kept = {i: where for i, where in (self._known or {}).items() if where not in replaced}
+        self._known = {**kept, **{i: found.address for i, found in survey.spools.items()}}
+        self._window.count_server(now_us, self._counters.look(survey, self._notes))
+        self._lag = self._lag_of(survey, now_us, first=first)
+        self._window.forget(now_us)
+
+    def figures(self, seconds: float) -> Figures:
+        """The figures of the last ``seconds``, as of the last look."""
+        return figures_of(
+            self._window,
+            self._now_us(),
+            seconds,
+            since_start=self._counters.since_start,
+            lag=self._lag,
+            lost=self._lost,
+            notes=self._notes,
+        )
+
+    def _read(self, spool_id: str, found: FoundSpool, now_us: int, *, first: bool) -> None:
+        reader = self._settings.reader
+        for lane, extent in found.offsets.lanes.items():
+            at = self._next.get((spool_id, lane))
+            if at is None:
+                since_us = now_us - round(self._settings.longest_s * _US)
+                at = self._discovery.seek_time(found, lane, since_us) if first else extent.first
+            if at >= extent.next:
+                self._next[spool_id, lane] = at
+                continue
+            split = Split(spool_id, lane, at, extent.next, found.address, found.folder)
+            try:
+                for chunk in read_split(
+                    split, key=reader.key, timeout_s=reader.timeout_s, fail_on_data_loss=False, on_loss=self._lose
+                ):
+                    for answer in self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted)):
+                        self._window.count(answer)
+                    self._next[spool_id, lane] = chunk.first_seq + len(chunk)
+                self._next[spool_id, lane] = extent.next
+            except (EndpointError, SpoolError) as error:
+                if first:
+                    raise
+                self._notes.append(error.message)
+                self._next.setdefault((spool_id, lane), at)
+
+    def _lose(self, records: int) -> None:
+        self._lost += records
+
+    def _lag_of(self, survey: Survey, now_us: int, *, first: bool) -> Lag | None:
+        """How far the stream of the checkpoint is behind what the servers keep."""
+        if self._settings.checkpoint is None:
+            return None
+        try:
+            offset = committed(self._settings.checkpoint)
+        except DSparkJsonError as error:
+            if first:
+                raise
+            self._notes.append(error.message)
+            return self._lag
+        records, oldest_us = 0, now_us
+        for spool_id, found in survey.spools.items():
+            for lane, extent in found.offsets.lanes.items():
+                position = None if offset is None else offset.position(spool_id, lane)
+                at = extent.first if position is None else max(position.next, extent.first)
+                if at < extent.next:
+                    records += extent.next - at
+                    oldest_us = min(oldest_us, self._appended_at(found, lane, at, now_us))
+        return Lag(records, (now_us - oldest_us) / _US)
+
+    def _appended_at(self, found: FoundSpool, lane: str, seq: int, otherwise: int) -> int:
+        try:
+            return self._discovery.index(found, lane, seq, seq + 1).appended_at[0]
+        except (EndpointError, SpoolError) as error:
+            if not isinstance(error, RecordsExpiredError):
+                self._notes.append(error.message)
+            return otherwise
+
+
+class _Schemas:
+    """The schemas that the servers have registered; asked again when a hash is met that is not among them."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+        self._found: dict[str, dict[str, RegisteredSchema]] = {}
+        self._asked_at: dict[str, float] = {}
+
+    def find(self, spool: FoundSpool, wanted: str) -> RegisteredSchema | None:
+        """The schema of this hash; None where the server does not have it, or can't be asked now."""
+        spool_id = spool.offsets.spool_id
+        known = self._found.get(spool_id, {})
+        asked_at = self._asked_at.get(spool_id)
+        if wanted not in known and (asked_at is None or time.monotonic() - asked_at > _SCHEMAS_AGAIN_S):
+            self._asked_at[spool_id] = time.monotonic()
+            try:
+                documents = self._discovery.schemas(spool)
+                known = {one.hash: one for one in map(RegisteredSchema.from_document, documents)}
+            except DSparkJsonError:
+                return None
+            self._found[spool_id] = known
+        return known.get(wanted)
+
+
+@dataclass(slots=True)
+class _ServerCounters:
+    """The servers' own counters of speculative decoding, by the address that they were asked at."""
+
+    settings: WatchSettings
+    by_address: dict[str, SpeculationCounters] = field(default_factory=dict)
+    asked_at: float | None = None
+    looks: int = 0
+
+    @property
+    def since_start(self) -> Speculation:
+        """All that the servers count, before there was a second look at them."""
+        total = Speculation()
+        for counters in self.by_address.values() if self.looks < 2 else ():
+            total.add(counters.since_start)
+        return total
+
+    def look(self, survey: Survey, notes: list[str]) -> Speculation:
+        """What the counters grew by; a server that has none counts nothing."""
+        now = time.monotonic()
+        more = Speculation()
+        if self.asked_at is not None and now - self.asked_at < self.settings.counters_every_s:
+            return more
+        self.asked_at = now
+        texts = {url: _text(url) for url in self._urls(survey.spools)}
+        self.looks += bool(texts)
+        for url, text in texts.items():
+            if text is not None:
+                more.add(self.by_address.setdefault(url, SpeculationCounters()).advance(text))
+            elif self.settings.counters_url is not None:
+                notes.append(f"{url} gives no metrics")
+        return more
+
+    def _urls(self, spools: Mapping[str, FoundSpool]) -> Sequence[str]:
+        if self.settings.counters_url is not None:
+            return (self.settings.counters_url,)
+        if self.settings.reader.local:
+            return ()
+        return [f"{found.address}/metrics" for found in spools.values() if found.answered]
+
+
+def _text(url: str) -> str | None:
+    """A page of metrics; None where there is none. No key is sent: a server's own metrics need none."""
+    try:
+        answer = httpx.get(url, timeout=_COUNTERS_TIMEOUT_S, trust_env=False, follow_redirects=False)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return None
+    return answer.text if answer.status_code == httpx.codes.OK else None

@@ -1,0 +1,177 @@
+"""What a watch makes of spools, servers and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from serving import elsewhere, hook, serving
+from typed_spools import answer, schema, write
+
+from dspark_json.errors import EndpointKeyError, EndpointUnreachableError, InvalidOptionError, SpoolNotFoundError
+from dspark_json.monitor.figures import Lag
+from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.watch import Watch, WatchSettings
+from dspark_json.source.offsets import LanePosition, Offset, SpoolPosition
+from dspark_json.source.settings import reader_settings
+from dspark_json.spool.layout import read_identity
+from dspark_json.spool.record import Record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def watch_of(target: Path | str, **changes: Any) -> Watch:
+    option = "vllm_endpoint" if isinstance(target, str) else "path"
+    return Watch(WatchSettings(reader_settings({option: str(target)}, {}), longest_s=60, **changes))
+
+
+def told(body: dict[str, Any], **record: Any) -> Record:
+    """A record of these members."""
+    meta = {"path": "/v1/chat/completions", "status": 200, "completed": True, "duration_ms": 250.0, **record}
+    return Record(json.dumps(meta).encode()[1:-1], json.dumps({"model": "tiny", **body}).encode()[1:-1])
+
+
+def test_contents_are_judged_by_the_schema_that_was_asked_for(tmp_path: Path) -> None:
+    order, risk = schema("order", 1, amount="integer"), schema(None, 2, level="string")
+    unknown = schema("gone", 3, x="integer")
+    write(
+        tmp_path,
+        answer('{"amount": 1}', order),
+        answer('{"level": "high"}', risk),
+        answer('{"amount": "many"}', order),
+        answer('```json\n{"amount": 2}\n```', order),
+        answer('{"amount": "many"}', unknown),
+        answer("no JSON was asked for"),
+        registers=(order, risk),
+    )
+    watch = watch_of(tmp_path)
+    watch.look()
+    groups = {group[1]: dict(tally.statuses) for group, tally in watch.figures(60).groups.items()}
+    assert groups == {
+        "order": {"ok": 1, "mismatch": 1, "fenced": 1},
+        risk.hash[:12]: {"ok": 1},
+        "gone": {"ok": 1},
+        "-": {},
+    }
+    assert watch.figures(60).value("validity") == 4 / 5
+
+
+def test_a_schema_that_comes_later_is_asked_for(tmp_path: Path) -> None:
+    order = schema("order", 1, amount="integer")
+    write(tmp_path, answer("no schema"))
+    watch = watch_of(tmp_path)
+    watch.look()
+    write(tmp_path, answer('{"amount": "x"}', order), registers=(order,))
+    watch.look()
+    assert dict(watch.figures(60).total.statuses) == {"mismatch": 1}
+
+
+def test_records_are_counted_once_from_look_to_look_and_only_those_of_the_window(tmp_path: Path) -> None:
+    write(tmp_path, answer("1"), answer("2"))
+    watch = watch_of(tmp_path)
+    for expected in (2, 2):
+        watch.look()
+        assert watch.figures(60).total.answers == expected
+    write(tmp_path, answer("3"))
+    watch.look()
+    assert watch.figures(60).total.answers == 3
+    later = Watch(WatchSettings(reader_settings({"path": str(tmp_path)}), 60), lambda: time.time_ns() // 1000 + 10**9)
+    later.look()
+    assert later.figures(60).total.answers == 0
+
+
+def test_errors_usage_and_latency_are_as_the_records_tell_them(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        told({"usage": {"prompt_tokens": 5, "completion_tokens": 7}}),
+        told({"usage": {"input_tokens": 5, "output_tokens": 9}}, path="/v1/responses"),
+        told({"error": {"message": "no"}}, status=404, completed=False, duration_ms=9000.0),
+        told({}, status=200, completed=False, error={"message": "cut", "code": "record_too_large"}),
+        told({}, completed=False, disconnected=True, duration_ms=7000.0),
+    )
+    watch = watch_of(tmp_path)
+    watch.look()
+    total = watch.figures(60).total
+    assert (total.answers, total.failed, total.tokens, total.untold) == (5, 2, 16, 3)
+    assert (total.latency(0.99) or 0) == pytest.approx(0.25, rel=0.01)
+
+
+def test_acceptance_is_what_the_answers_tell(tmp_path: Path) -> None:
+    def spoken(accepted: object, drafted: int, steps: int) -> Record:
+        told_of = {"num_accepted_draft_tokens": accepted, "num_draft_tokens": drafted, "num_spec_steps": steps}
+        return told({"metrics": {"speculative_decoding": told_of}})
+
+    write(tmp_path, spoken(6, 10, 5), spoken(0, 0, 0), spoken(None, 100, 1), told({"metrics": {"queue_time_ms": 1}}))
+    watch = watch_of(tmp_path)
+    watch.look()
+    figures = watch.figures(60)
+    assert (figures.acceptance_from, figures.speculation) == ("answers", Speculation(6, 10, 5))
+
+
+def test_lines_that_are_no_answers_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, told({}), Record(b'"status":200', b'"choices":7,"usage":[1],"metrics":"x"'), Record(b"", b""))
+    watch = watch_of(tmp_path)
+    watch.look()
+    assert watch.figures(60).total.answers == 3
+
+
+def test_a_target_that_is_not_there_is_an_error_at_the_first_look_and_a_note_later(tmp_path: Path) -> None:
+    with pytest.raises(SpoolNotFoundError):
+        watch_of(tmp_path / "none").look()
+    with pytest.raises(EndpointUnreachableError):
+        watch_of("http://127.0.0.1:1").look()
+    app = hook(tmp_path / "spool", "k")
+    with serving(elsewhere(app)) as address:
+        with pytest.raises(EndpointKeyError):
+            watch_of(address).look()
+        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), 60))
+        watch.look()
+        assert watch.figures(60).notes == ()
+    watch.look()
+    assert "does not answer" in watch.figures(60).notes[0]
+
+
+def test_the_lag_is_that_of_the_streams_checkpoint(tmp_path: Path) -> None:
+    spool, checkpoint = tmp_path / "spool", tmp_path / "checkpoint"
+    write(spool, *(answer(str(number)) for number in range(10)))
+    (checkpoint / "offsets").mkdir(parents=True)
+
+    def commit(number: int, following: int) -> None:
+        at = {"0000": LanePosition(following, following)}
+        text = Offset({read_identity(spool).spool_id: SpoolPosition("http://x", at)}).text()
+        (checkpoint / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n-\n{text}\n{{"other":1}}')
+        (checkpoint / "commits").mkdir(exist_ok=True)
+        (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        (checkpoint / "commits" / f".{number}.crc").write_bytes(b"")
+
+    watch = watch_of(spool, checkpoint=checkpoint)
+
+    def lag() -> Lag:
+        watch.look()
+        found = watch.figures(60).lag
+        assert found is not None
+        return found
+
+    assert lag().records == 10
+    assert 0 <= lag().seconds < 60
+    commit(0, 3)
+    commit(9, 4)
+    commit(10, 7)
+    (checkpoint / "offsets" / "11").write_text("v1\n{}\nnot committed yet")
+    assert lag().records == 3
+    commit(11, 10)
+    assert lag() == Lag(0, 0)
+
+
+def test_a_folder_that_is_no_checkpoint_of_this_source_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "spool", answer("1"))
+    with pytest.raises(InvalidOptionError, match="is not the checkpoint of a stream"):
+        watch_of(tmp_path / "spool", checkpoint=tmp_path / "spool").look()
+    for name, text in (("commits", "v1\n{}"), ("offsets", 'v1\n{}\n{"logOffset":3}')):
+        (tmp_path / "other" / name).mkdir(parents=True)
+        (tmp_path / "other" / name / "0").write_text(text)
+    with pytest.raises(InvalidOptionError, match="holds no offset of this source"):
+        watch_of(tmp_path / "spool", checkpoint=tmp_path / "other").look()

@@ -19,9 +19,10 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 JAR := dspark_json/jars/dspark-json-spark-$(VERSION).jar
 MAVEN := mvn --quiet --batch-mode --file jvm-bridge/pom.xml -Dmaven.repo.local=$(CURDIR)/$(BUILD)/m2 -Dstyle.color=never
 SECONDS ?= 60
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
+.PHONY: help demo test test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs notebooks clean java maven rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
@@ -38,10 +39,11 @@ test: java $(JAR) $(READY) ## Run all tests (Java 17, Maven)
 test-vllm: java $(JAR) $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
 	@$(BIN)/pytest tests/real_vllm
 
-lint: $(READY) ## Check style and types
+lint: $(READY) ## Check style, types and the links of the site
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@$(SITE)
 	@cargo fmt --all --check --manifest-path native/Cargo.toml
 	@cargo clippy --quiet --locked --manifest-path native/Cargo.toml --all-targets -- -D warnings
 
@@ -67,8 +69,12 @@ test-gpu: ## Check and measure the GPU path, on a machine with a GPU
 gpu-bundle: $(READY) ## Pack what test-gpu needs on a machine without a network
 	@$(BIN)/python scripts/gpu_bundle.py $(BUILD)/gpu-bundle.tar.xz
 
-docs: $(READY) ## Write the pages of docs/ that are made from tables
+docs: $(READY) ## Write the pages of docs/ that are made from tables, and the site (build/site/)
 	@$(BIN)/python scripts/make_docs.py
+	@$(SITE)
+
+notebooks: java $(JAR) $(READY) ## Execute the notebooks and keep their outputs (Java 17)
+	@$(BIN)/python scripts/make_notebooks.py
 
 # vLLM itself is kept in ~/.cache/dspark-json, by its pins; see the script.
 $(VLLM)/.ready: $(READY) $(PRODUCT) scripts/make_vllm_environment.py scripts/make_tiny_models.py $(wildcard tests/real_vllm/requirements*.txt)

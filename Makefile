@@ -26,8 +26,10 @@ SPARK_NEEDS := httpx orjson pyarrow hypothesis pytest pytest-timeout uvicorn
 SPARK_TESTS := $(patsubst %,tests/integration/test_spark_%.py,jvm pruning stream typed profiles connect python)
 BATCHES ?= 10000
 
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-spark test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
+.PHONY: help demo test test-spark test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs notebooks clean java maven rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
@@ -47,10 +49,11 @@ test-spark: java $(JAR) $(READY) $(SPARK)/.ready ## Run the tests of Spark on an
 test-vllm: java $(JAR) $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
 	@$(BIN)/pytest tests/real_vllm
 
-lint: $(READY) ## Check style and types
+lint: $(READY) ## Check style, types and the links of the site
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@$(SITE)
 	@cargo fmt --all --check --manifest-path native/Cargo.toml
 	@cargo clippy --quiet --locked --manifest-path native/Cargo.toml --all-targets -- -D warnings
 
@@ -77,8 +80,12 @@ test-gpu: ## Check and measure the GPU path, on a machine with a GPU
 gpu-bundle: $(READY) ## Pack what test-gpu needs on a machine without a network
 	@$(BIN)/python scripts/gpu_bundle.py $(BUILD)/gpu-bundle.tar.xz
 
-docs: $(READY) ## Write the pages of docs/ that are made from tables
+docs: $(READY) ## Write the pages of docs/ that are made from tables, and the site (build/site/)
 	@$(BIN)/python scripts/make_docs.py
+	@$(SITE)
+
+notebooks: java $(JAR) $(READY) ## Execute the notebooks and keep their outputs (Java 17)
+	@$(BIN)/python scripts/make_notebooks.py
 
 # vLLM itself is kept in ~/.cache/dspark-json, by its pins; see the script.
 $(VLLM)/.ready: $(READY) $(PRODUCT) scripts/make_vllm_environment.py scripts/make_tiny_models.py $(wildcard tests/real_vllm/requirements*.txt)

@@ -29,6 +29,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      │    └── LoadBalancerError         DSPARK_JSON_LOAD_BALANCER
      ├── OffsetError                    DSPARK_JSON_OFFSET
      ├── DataLossError                  DSPARK_JSON_DATA_LOSS
+     ├── SourceOnlyError                DSPARK_JSON_SOURCE_ONLY
      ├── SchemaError                    DSPARK_JSON_SCHEMA
      ├── ContentSchemaError             DSPARK_JSON_CONTENT_SCHEMA
      ├── SchemaLocationError            DSPARK_JSON_SCHEMA_LOCATION
@@ -225,6 +226,12 @@ class DataLossError(DSparkJsonError):
     """Records that the stream had yet to read are gone, and ``failOnDataLoss`` is true."""
 
     code = "DSPARK_JSON_DATA_LOSS"
+
+
+class SourceOnlyError(DSparkJsonError):
+    """Somebody writes with ``format("dspark-json")``, which can only be read."""
+
+    code = "DSPARK_JSON_SOURCE_ONLY"
 
 
 class SchemaError(DSparkJsonError):

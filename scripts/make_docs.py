@@ -1,4 +1,5 @@
-"""Write the documentation pages that are made from tables in the code: options, errors, troubleshooting.
+"""Write the documentation pages that are made from tables in the code: options, metrics, errors,
+guarantees, troubleshooting.
 
 ``python scripts/make_docs.py`` writes them; ``--check`` says which of them are out of date and exits with 1.
 """
@@ -7,11 +8,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from guarantees import GUARANTEES
 
 from dspark_json import errors
-from dspark_json.doctor.troubleshooting import CHECKS, TROUBLES
+from dspark_json.capture.metrics import COUNTERS, LANE_GAUGES
+from dspark_json.doctor.troubleshooting import CHECKS, SPARK_TROUBLES, TROUBLES
 from dspark_json.errors import DSparkJsonError
 from dspark_json.options import HOOK_OPTIONS, READER_OPTIONS, options_table
+from dspark_json.source.metrics import READ_METRICS, STREAM_METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -34,6 +43,56 @@ Environment variables of the server process. A bad value keeps the server from s
 is a warning.
 
 {options_table(HOOK_OPTIONS)}"""
+
+
+def metrics_page() -> str:
+    """What the hook and the connector count."""
+    return f"""# Metrics
+
+Made from `dspark_json/capture/metrics.py` and `dspark_json/source/metrics.py` by `make docs`; change it there.
+
+## Of the server
+
+`GET /dspark/metrics` gives them as Prometheus text; it has counts only and needs no key. `<spool>/lanes/*/stats.json`
+has the same counters for each lane, and docker/ has alerts and a dashboard made of them.
+
+{_meanings({f"dspark_{name}_total": text for name, text in COUNTERS.items()})}
+Of each lane, as gauges with the label `lane`:
+
+{_meanings({f"dspark_lane_{name}": text for name, text in LANE_GAUGES.items()})}
+## Of the connector
+
+At the scan in Spark's SQL tab, and in `query.lastProgress["sources"][0]["metrics"]`, added up over all tasks:
+
+{_meanings(READ_METRICS)}
+In `lastProgress` alone, from the planner:
+
+{_meanings(STREAM_METRICS)}
+The Python source has no place for metrics in Spark: its log (`dspark_json`) tells the same, with
+`[DSpark] parsed 1243 bytes in 87 µs` for each batch at level DEBUG.
+"""
+
+
+def guarantees_page() -> str:
+    """What is promised, when it holds, and the tests that show it."""
+    lines = [
+        "# Guarantees",
+        "",
+        "Made from `scripts/guarantees.py` by `make docs`; change it there. Each line has the tests that fail where it",
+        "does not hold.",
+        "",
+        "| promised | when, and what not | shown by |",
+        "|---|---|---|",
+    ]
+    for promise in GUARANTEES:
+        tests = "<br>".join(f"`{path}`: {name.removeprefix('test_').replace('_', ' ')}" for path, name in promise.tests)
+        lines.append(f"| **{promise.claim}** | {promise.terms} | {tests} |")
+    return "\n".join(lines) + "\n"
+
+
+def _meanings(table: Mapping[str, str]) -> str:
+    rows = [f"| `{name}` | {text} |\n" for name, text in table.items()]
+    return "".join(["| name | meaning |\n", "|---|---|\n", *rows])
 
 
 def errors_page() -> str:
@@ -72,6 +131,8 @@ def troubleshooting_page() -> str:
     for trouble in TROUBLES:
         checks = ", ".join(f"`{name}`" for name in trouble.checks)
         lines.append(f"| `{trouble.code}` | {trouble.cause} | {trouble.remedy} | {checks} |")
+    lines += ["", "## By what Spark says", "", "| message | what is mostly behind it | what to do |", "|---|---|---|"]
+    lines += [f"| {trouble.message} | {trouble.cause} | {trouble.remedy.strip()} |" for trouble in SPARK_TROUBLES]
     lines += ["", "## The checks", "", "| check | what it looks at |", "|---|---|"]
     lines += [f"| `{name}` | {text} |" for name, text in CHECKS.items()]
     return "\n".join(lines) + "\n"
@@ -82,7 +143,13 @@ def _leaves(cls: type[DSparkJsonError]) -> list[type[DSparkJsonError]]:
     return [leaf for child in children for leaf in _leaves(child)] if children else [cls]
 
 
-PAGES = {"options.md": options_page, "errors.md": errors_page, "troubleshooting.md": troubleshooting_page}
+PAGES = {
+    "options.md": options_page,
+    "metrics.md": metrics_page,
+    "errors.md": errors_page,
+    "guarantees.md": guarantees_page,
+    "troubleshooting.md": troubleshooting_page,
+}
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 # A name that may stand in a metric's; other ones in a damaged stats.json are left out.
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-# Shown from the start, so that an alert can be written before the first of its kind.
-_HELP: Final = {
+# Shown from the start, so that an alert can be written before the first of its kind. docs/metrics.md is made from both.
+COUNTERS: Final = {
     "records": "Answers kept in the spool.",
     "bytes": "Bytes of the answers kept.",
     "dropped_records": "Answers that could not be kept.",
@@ -32,7 +32,7 @@ _HELP: Final = {
     "device_ring_left_out": "Records that were too large for the device ring.",
     "device_ring_failures": "Times that the device ring failed and was given up.",
 }
-_LANE_HELP: Final = {
+LANE_GAUGES: Final = {
     "first": "Number of the oldest record kept.",
     "next": "Number the next record will get.",
     "bytes": "Bytes of the records kept.",
@@ -42,12 +42,12 @@ _LANE_HELP: Final = {
 def metrics_text(counters: Mapping[str, int], lanes: Mapping[str, LaneExtent]) -> str:
     """One counter ``dspark_<name>_total`` each, and the gauges ``dspark_lane_first``, ``_next`` and ``_bytes``."""
     lines: list[str] = []
-    for name in (*_HELP, *sorted(name for name in counters.keys() - _HELP.keys() if _NAME.fullmatch(name))):
+    for name in (*COUNTERS, *sorted(name for name in counters.keys() - COUNTERS.keys() if _NAME.fullmatch(name))):
         metric = f"dspark_{name}_total"
-        if name in _HELP:
-            lines.append(f"# HELP {metric} {_HELP[name]}")
+        if name in COUNTERS:
+            lines.append(f"# HELP {metric} {COUNTERS[name]}")
         lines += (f"# TYPE {metric} counter", f"{metric} {counters.get(name, 0)}")
-    for name, text in _LANE_HELP.items():
+    for name, text in LANE_GAUGES.items():
         metric = f"dspark_lane_{name}"
         lines += (f"# HELP {metric} {text}", f"# TYPE {metric} gauge")
         lines += (f'{metric}{{lane="{lane}"}} {getattr(lanes[lane], name)}' for lane in sorted(lanes))

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.cli import output
 from dspark_json.errors import EndpointKeyError, InvalidOptionError, SpoolNotFoundError
 from dspark_json.key_file import UnreadableError, first_line
 from dspark_json.options import is_key
 from dspark_json.source.names import is_name
 from dspark_json.source.settings import reader_settings
-from dspark_json.source.transport import default_folder, no_key_error, open_folder
+from dspark_json.source.transport import default_folder, key_not_needed, no_key_error, open_folder
 from dspark_json.spool.http import KEY_REMEDY, HookClient, HttpSpool
 from dspark_json.spool.reader import SpoolReader
 
@@ -65,6 +66,8 @@ def open_target(target: str, key_file: Path | None = None) -> Iterator[Target]:
     """
     settings = target_settings(target, key_file)
     if settings.local:
+        if key_file is not None:
+            output.note(f"the key of --key-file is not used: {target} is a folder, which needs none")
         with explained(target):
             reader = SpoolReader(Path(settings.addresses[0]))
         yield Target(reader)
@@ -116,6 +119,8 @@ def _reachable(client: HookClient, address: str) -> SpoolAccess:
     for folder in dict.fromkeys((identity.folder, default_folder(address))):
         reader, reason = open_folder(folder, identity.spool_id)
         if reader is not None:
+            if client.has_key and identity.folder is None:
+                output.note(key_not_needed(address, str(reader.folder)))
             return reader
         if folder is not None:
             reasons.append(reason)

@@ -68,13 +68,16 @@ def run(options: argparse.Namespace) -> int:
     """Import the file, then say what became of it."""
     from dspark_json.capture.settings import HookSettings
     from dspark_json.cli.lines import line_batches
+    from dspark_json.cli.spool_folder import require_spool_or_empty
     from dspark_json.spool.writer import LaneWriter
 
+    spool = options.spool.expanduser().absolute()
+    require_spool_or_empty(spool)
     settings = HookSettings.from_environment(os.environ)
     counts = _Counts()
     with contextlib.closing(line_batches(options.file, settings.max_record)) as batches:
         first = next(batches, None)  # a file that can't be read makes no spool
-        with LaneWriter.open(options.spool.expanduser().absolute(), settings.writer) as writer:
+        with LaneWriter.open(spool, settings.writer) as writer:
             start = writer.next_seq
             try:
                 if first is not None:

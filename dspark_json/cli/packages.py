@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dspark_json.errors import MissingPackageError
+from dspark_json.extras import installing
 
 OLDEST_JAVA: Final = 17
 
@@ -22,7 +23,7 @@ def require_packages(*names: str, extra: str) -> None:
     if missing:
         raise MissingPackageError(
             f"this command needs {', '.join(missing)}, not installed here",
-            remedy=f"Install it: pip install 'dspark-json[{extra}]'",
+            remedy=f"Install it: {installing(extra)}.",
         )
 
 

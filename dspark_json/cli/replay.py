@@ -49,9 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Replay the file, then say how many records that made."""
     from dspark_json.capture.settings import HookSettings
+    from dspark_json.cli.spool_folder import require_spool_or_empty
     from dspark_json.replay.through_hook import HookReplay, is_covered
 
     spool = options.spool.expanduser().absolute()
+    require_spool_or_empty(spool)
     # Each record is waited for, so none can be dropped because a queue is full.
     settings = replace(HookSettings.from_environment(os.environ), spool=spool, durability="write")
     before = _records(spool)

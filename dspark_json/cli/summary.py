@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
+from dspark_json.capture.jsontext import loads
 from dspark_json.printable import printable
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ def summary(record: StoredRecord) -> str:
     time = local_time(record.appended_at, "%H:%M:%S")
     head = f"{time}.{record.appended_at // 1000 % 1000:03} {record.lane}:{record.seq}"
     try:
-        answer = orjson.loads(record.line)
-    except orjson.JSONDecodeError:
+        answer = loads(record.line)
+    except ValueError:
         answer = None
     if not isinstance(answer, dict):
         text = record.line.decode(errors="replace").rstrip("\n")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.device import layout
 from dspark_json.errors import DeviceError
+from dspark_json.extras import installing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def import_cupy() -> Any:
     except Exception as error:
         raise DeviceError(
             f"cupy can't be imported ({type(error).__name__}: {error})",
-            remedy="Install it: pip install 'dspark-json[gpu]' (CUDA 12) or 'dspark-json[gpu-cu13]' (CUDA 13).",
+            remedy=f"Install it, for CUDA 12: {installing('gpu')}; for CUDA 13: {installing('gpu-cu13')}.",
         ) from error
     return cupy
 

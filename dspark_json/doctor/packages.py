@@ -15,6 +15,7 @@ from typing import Final
 import dspark_json
 from dspark_json.doctor.check import Check, failed, fine, skipped, warned
 from dspark_json.errors import EngineUnavailableError
+from dspark_json.extras import installing
 
 __all__ = ["check_delta", "check_jar", "check_java", "check_native", "check_python", "check_spark"]
 
@@ -70,9 +71,9 @@ def check_spark() -> Check:
     """``spark``: PySpark of the version that this one is made for."""
     found = _version("pyspark")
     if found is None:
-        return skipped("spark", _READER_ONLY, "pip install 'dspark-json[delta]'")
+        return skipped("spark", _READER_ONLY, installing("delta"))
     if _numbers(found)[:2] != _SPARK:
-        remedy = "pip install 'dspark-json[spark]' installs the one that is tested."
+        remedy = f"{installing('spark')} installs the one that is tested."
         return failed("spark", f"{found}, and this version is made for {_dotted(_SPARK)}", remedy)
     return fine("spark", found)
 
@@ -81,12 +82,12 @@ def check_delta() -> Check:
     """``delta``: Delta Lake of the version that goes with Spark."""
     found = _version("delta-spark")
     if found is None:
-        return skipped("delta", "not installed; needed only for Delta tables", "pip install 'dspark-json[delta]'")
+        return skipped("delta", "not installed; needed only for Delta tables", installing("delta"))
     if _numbers(found)[:2] != _DELTA:
         return warned(
             "delta",
             f"{found}, tested is {_dotted(_DELTA)}",
-            "pip install 'dspark-json[delta]' installs the one tested.",
+            f"{installing('delta')} installs the one tested.",
         )
     return fine("delta", found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CHECKS", "TROUBLES", "Trouble"]
+__all__ = ["CHECKS", "SPARK_TROUBLES", "TROUBLES", "SparkTrouble", "Trouble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,15 @@ class Trouble:
     cause: str
     remedy: str
     checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTrouble:
+    """A message of Spark or Delta: what is mostly behind it, and what to do."""
+
+    message: str
+    cause: str
+    remedy: str
 
 
 TROUBLES: Final = (
@@ -46,7 +55,7 @@ TROUBLES: Final = (
     Trouble(
         "DSPARK_JSON_SPOOL_FORMAT",
         "Another version wrote the spool, or something else is in the folder.",
-        "Use one version on both sides; a folder that is none of ours is for you to move away.",
+        "Use one version on both sides. `import` and `replay` want the folder of a spool, or an empty one.",
         ("spool",),
     ),
     Trouble(
@@ -127,6 +136,11 @@ TROUBLES: Final = (
         "Records that were planned are gone: retention, a restart of the container, or damage.",
         "Raise `DSPARK_RETENTION_MB` or keep the spool on a disk; `failOnDataLoss=false` goes on and counts them.",
         ("spool_space", "spool_losses"),
+    ),
+    Trouble(
+        "DSPARK_JSON_SOURCE_ONLY",
+        '`df.write.format("dspark-json")`, or `writeStream`.',
+        'Write to a table: `format("delta")`; `dspark-json import` puts answers from files into a spool.',
     ),
     Trouble(
         "DSPARK_JSON_SCHEMA", "`.schema(…)` names a column or type that the rows don't have.", "`df.printSchema()`."
@@ -218,6 +232,39 @@ TROUBLES: Final = (
         "A command needs an extra that is not installed.",
         "The message has the `pip install` line.",
         ("python", "java", "spark", "delta"),
+    ),
+)
+
+_WITH_DELTA: Final = (
+    "Make the session with `configure_spark(SparkSession.builder, delta=True)`, or with Delta's own "
+    "`configure_spark_with_delta_pip(builder)` (`from delta import …`), before anything else starts Spark. "
+)
+
+SPARK_TROUBLES: Final = (
+    SparkTrouble(
+        "`[DATA_SOURCE_NOT_FOUND] … dspark-json`",
+        "Spark runs another Python than the one with this package, and the connector's jar is not on its class path.",
+        "Set `PYSPARK_PYTHON` to that Python, or add the jar ([spark.md](spark.md)).",
+    ),
+    SparkTrouble(
+        "`[DATA_SOURCE_NOT_FOUND] … delta`",
+        "Delta's jar is not in the session: `pip install delta-spark` brings the Python part alone.",
+        _WITH_DELTA + "In a session that runs already: `--packages io.delta:delta-spark_4.2_2.13:4.4.0` at its start.",
+    ),
+    SparkTrouble(
+        "`DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG`",
+        "Delta's jar is there, its session extension and catalog are not set.",
+        _WITH_DELTA,
+    ),
+    SparkTrouble(
+        "`… does not support MERGE INTO TABLE`",
+        "The table is none of Delta's: outside of Databricks `CREATE TABLE` makes a Parquet table.",
+        '`CREATE TABLE … USING delta`, `.format("delta")`.',
+    ),
+    SparkTrouble(
+        "`DELTA_STREAMING_SCHEMA_LOCATION_…`",
+        "Delta's session extension wants every option `schemaLocation` inside the checkpoint folder.",
+        '`.option("schemaLocation", "…/_checkpoint/types")`.',
     ),
 )
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dspark_json.engine.text_fields import TextField, text_type
 from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, TextBatch
 from dspark_json.errors import EngineFailedError, EngineUnavailableError
+from dspark_json.extras import installing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ def import_pylibcudf() -> Any:
     except Exception as error:
         raise EngineUnavailableError(
             f"pylibcudf can't be imported ({type(error).__name__}: {error})",
-            remedy="Install it: pip install 'dspark-json[gpu]' (CUDA 12) or 'dspark-json[gpu-cu13]' (CUDA 13).",
+            remedy=f"Install it, for CUDA 12: {installing('gpu')}; for CUDA 13: {installing('gpu-cu13')}.",
         ) from error
     pylibcudf.rmm = rmm
     return pylibcudf

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.capture.notices import make_visible
 from dspark_json.errors import ListenError, MissingPackageError
+from dspark_json.extras import installing
 from dspark_json.printable import printable
 from dspark_json.proxy.failures import AnswerBroken, ClientStalled
 
@@ -72,9 +73,7 @@ def run_server(app: Any, listener: Listener, grace: int, on_start: Callable[[], 
     try:
         import uvicorn
     except ImportError:
-        raise MissingPackageError(
-            "this command needs uvicorn", remedy="Install it: pip install 'dspark-json[proxy]'"
-        ) from None
+        raise MissingPackageError("this command needs uvicorn", remedy=f"Install it: {installing('proxy')}.") from None
 
     class StartedServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dspark_json.errors import ListenError, MissingPackageError
+from dspark_json.extras import installing
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIApplication
@@ -27,7 +28,7 @@ def serve(app: ASGIApplication, *, host: str = "127.0.0.1", port: int = 0, exit_
         import uvicorn
     except ImportError:
         raise MissingPackageError(
-            "the replay server needs uvicorn", remedy="Install it: pip install 'dspark-json[demo]'"
+            "the replay server needs uvicorn", remedy=f"Install it: {installing('demo')}."
         ) from None
 
     class AnnouncingServer(uvicorn.Server):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from dspark_json.errors import MissingPackageError
+from dspark_json.extras import installing
 from dspark_json.schema.checking_cost import DEEPEST_VALUE, SchemaRefusedError, affordable_depth
 
 if TYPE_CHECKING:
@@ -136,5 +137,5 @@ def _checker() -> Any:
     except ImportError as error:
         raise MissingPackageError(
             f"checkConstraints needs the package jsonschema-rs, which can't be imported here ({error})",
-            remedy="Install it for the driver and on every executor: pip install 'dspark-json[checks]'",
+            remedy=f"Install it for the driver and on every executor: {installing('checks')}.",
         ) from error

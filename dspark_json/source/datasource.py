@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from dspark_json.errors import DSparkJsonError, InvalidOptionError
+from dspark_json.errors import DSparkJsonError, InvalidOptionError, SourceOnlyError
 from dspark_json.source.admission import ReadLimits
 from dspark_json.source.query import Query
 from dspark_json.source.read_task import ReadTask, TaskReader
@@ -55,6 +55,8 @@ class DSparkJsonDataSource(DataSource):
                     "or spark.readStream, or add the connector's jar (docs/spark.md); give the key as "
                     "vllm_api_key_file or DSPARK_API_KEY, not in SQL.",
                 )
+            if "checkpointlocation" in self.options:  # a sink is made with it, before its writer is asked for
+                raise _source_only()
             self._row_type = Query.resolve(self.options).row_type
 
     @classmethod
@@ -75,6 +77,25 @@ class DSparkJsonDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream reader; never raises, because Spark's stream runner loses an error that is raised here."""
         return StreamReader(dict(self.options), schema, self._row_type)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
+        """Refuse: ``df.write``."""
+        with _errors_first_hand():
+            raise _source_only()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, N802 - Spark's name
+        """Refuse: ``df.writeStream``."""
+        with _errors_first_hand():
+            raise _source_only()
+
+
+def _source_only() -> SourceOnlyError:
+    """The error for a sink; the connector's is the same (``DSparkJsonException.java``)."""
+    return SourceOnlyError(
+        "dspark-json is a source: nothing can be written with it",
+        remedy='Write to a table, such as format("delta"). '
+        "Answers come into a spool by the server's hook, or from files by `dspark-json import`.",
+    )
 
 
 class SplitPartition(InputPartition):

@@ -16,7 +16,7 @@ from dspark_json.errors import (
 )
 from dspark_json.source.asking import ask_all
 from dspark_json.source.names import Names, Resolve, resolved
-from dspark_json.source.transport import default_folder, no_key_error, open_folder
+from dspark_json.source.transport import default_folder, key_not_needed, no_key_error, open_folder
 from dspark_json.spool.http import HookClient, HttpSpool
 from dspark_json.spool.reader import IndexSlice, SpoolOffsets, SpoolReader
 
@@ -80,6 +80,7 @@ class Discovery:
         self._folders: dict[tuple[str, str], str] = {}  # (address, spool id) -> folder
         self._believed: dict[str, str] = {}  # address -> the id it last gave on several connections
         self._remote: dict[str, str] = {}  # address -> the id of its spool, which is read over HTTP
+        self._told: set[str] = set()  # addresses of which it was said that they have no key
         # Ids that an address gave up. Not kept for the addresses of names, which servers may take from one another.
         self._former: dict[str, set[str]] = {address: set() for address in addresses}
 
@@ -173,6 +174,9 @@ class Discovery:
                 self._former[address].update(i for i, where in known.items() if where == address and i != spool_id)
         folder, reason = self._folder(address, identity)
         if folder is not None:
+            if self._key is not None and identity.folder is None and address not in self._told:
+                self._told.add(address)
+                _log.warning("%s", key_not_needed(address, str(folder.folder)))
             self._folders[address, spool_id] = str(folder.folder)
             return FoundSpool(address, folder.offsets(), str(folder.folder))
         if self._key is None:

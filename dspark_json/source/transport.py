@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dspark_json.source.splits import Split
 
-__all__ = ["default_folder", "is_folder", "no_key_error", "open_folder", "open_split"]
+__all__ = ["default_folder", "is_folder", "key_not_needed", "no_key_error", "open_folder", "open_split"]
 
 _log = logging.getLogger(__name__)
 _announced: set[tuple[str, str]] = set()
@@ -90,6 +90,17 @@ def no_key_error(
         "read over HTTP",
         remedy=f"{where}. Or give the hook's key with {key} (DSPARK_API_KEY of the server; if it has none, start the "
         "server with DSPARK_API_KEY set).",
+    )
+
+
+def key_not_needed(address: str, folder: str) -> str:
+    """What is said where a key was given for a server that has none, and its folder is read, which needs none.
+
+    A server with another key answers 401; one that tells its folder has this one.
+    """
+    return (
+        f"{address} has no key (DSPARK_API_KEY), so the one given here was not checked; the spool is read from the "
+        f"folder {folder}, which needs none"
     )
 
 

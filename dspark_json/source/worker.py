@@ -6,7 +6,6 @@ The protocol is written down in ``worker_protocol``. Neither Spark nor PySpark i
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import os
 import signal
@@ -15,6 +14,8 @@ import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from dspark_json.source.worker_folder import remove_folder, remove_orphans
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -103,9 +104,11 @@ def main() -> int:
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # whatever some library prints goes to the log
         _start_log(arguments.log)
+        signal.signal(signal.SIGTERM, lambda *_: _end(arguments.socket))  # of who ends all of a job's processes
         token = sys.stdin.readline().strip()
         if not token:
             print("no token came on standard input", file=sys.stderr)  # noqa: T201 - nobody is there to log to
+            remove_folder(arguments.socket)  # the JVM was killed while this started
             return 2
         return _serve(arguments.socket, token, answer)
 
@@ -126,9 +129,13 @@ def _serve(path: Path, token: str, answer: TextIO) -> int:
         os.umask(before)
     listener.listen(_BACKLOG)
     threading.Thread(target=_end_with_input, args=(path,), name="dspark-json-end", daemon=True).start()
-    answer.write(ready_line(os.getpid()) + "\n")
-    answer.close()
-    worker.serve(listener)
+    try:
+        answer.write(ready_line(os.getpid()) + "\n")
+        answer.close()
+        threading.Thread(target=remove_orphans, args=(path,), name="dspark-json-orphans", daemon=True).start()
+        worker.serve(listener)
+    finally:
+        remove_folder(path)
     return 0
 
 
@@ -136,10 +143,11 @@ def _end_with_input(path: Path) -> None:
     """Wait for the end of standard input, then end the process, whatever its threads are doing."""
     while sys.stdin.readline():
         pass
-    with contextlib.suppress(OSError):
-        path.unlink()
-    with contextlib.suppress(OSError):
-        path.parent.rmdir()
+    _end(path)
+
+
+def _end(path: Path) -> None:
+    remove_folder(path)
     os._exit(0)
 
 

@@ -20,6 +20,15 @@ def test_pages_made_from_tables_are_up_to_date() -> None:
     assert check.returncode == 0, check.stdout + check.stderr
 
 
+def test_the_tests_that_show_a_guarantee_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from guarantees import GUARANTEES
+
+    for guarantee in GUARANTEES:
+        for file, name in guarantee.tests:
+            assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (guarantee.claim, name)
+
+
 def test_the_contributors_map_stays_short_and_names_only_files_that_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) < 90
@@ -39,9 +48,11 @@ def test_the_contributors_map_stays_short_and_names_only_files_that_exist() -> N
         "docs/bench.md",
         "docs/deploy.md",
         "docs/gpu.md",
+        "docs/metrics.md",
         "docs/performance.md",
         "docs/proxy.md",
         "docs/spark.md",
+        "docs/troubleshooting.md",
     ],
 )
 def test_links_lead_somewhere(page: str) -> None:

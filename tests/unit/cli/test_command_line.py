@@ -138,7 +138,7 @@ def test_a_missing_package_is_told_with_the_extra_that_brings_it() -> None:
     )
     assert done.returncode == 2
     assert "DSPARK_JSON_MISSING_PACKAGE" in done.stderr
-    assert "pip install 'dspark-json[demo]'" in done.stderr
+    assert "pip install 'dspark-json[demo]' (in a checkout: pip install '.[demo]')" in done.stderr
 
 
 def test_ctrl_c_ends_a_command_with_status_130_and_no_traceback(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ def test_a_time_that_no_calendar_has_shows_as_a_question_mark() -> None:
     assert local_time(-(10**40), "%Y") == "?"
 
 
+def test_json_that_holds_half_a_character_is_shown_with_its_escape() -> None:
+    line = json.dumps(answer()).replace("tiny", r"ti\ud800ny").replace("stop", r"\udc00").encode()
+    assert shown(line).endswith(r'200 ti\ud800ny \udc00 60 tokens {"a": 1}')
+
+
 def test_tool_calls_show_as_calls() -> None:
     call = {"function": {"name": "create_order", "arguments": '{"id":1}'}}
     choices = [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]

@@ -116,6 +116,36 @@ def test_without_a_key_the_default_folder_is_read(folder: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def test_a_wrong_key_is_an_error_even_where_the_folder_needs_none() -> None:
+    port = free_port()
+    place = default_folder(port)
+    try:
+        write(place, 3)
+        with serving(hook(place, "another-key"), port) as address, pytest.raises(EndpointKeyError, match="refuses"):
+            planner(address).initial()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.mark.parametrize("theirs", [KEY, None])
+def test_a_key_for_a_server_that_has_none_is_told_once_where_the_folder_is_read(
+    theirs: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    place = default_folder(port)
+    try:
+        write(place, 3)
+        with serving(hook(place, theirs), port) as address:
+            plan = planner(address)
+            start = plan.initial()
+            assert plan.plan(start, plan.latest(start, ALL))[0].folder == str(place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [address in text and "has no key" in text for text in told] == ([] if theirs == KEY else [True])
+    assert KEY not in caplog.text
+
+
 def test_a_default_folder_of_another_spool_is_not_taken(folder: Path) -> None:
     port = free_port()
     place = default_folder(port)

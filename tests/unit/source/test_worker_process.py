@@ -20,6 +20,7 @@ import pytest
 from typed_spools import answer, write
 
 from dspark_json import __version__
+from dspark_json.source.worker_folder import remove_orphans
 from dspark_json.source.worker_protocol import MAX_FRAME_BYTES, PROTOCOL, read_frame, write_frame
 
 from .worker_support import Connection, running_worker
@@ -118,6 +119,62 @@ def test_it_ends_at_once_with_its_input_whatever_it_is_doing(tmp_path: Path) -> 
         assert worker.end_input() == 0
         assert time.monotonic() - began < 2
         assert not worker.folder.exists()
+
+
+def test_it_leaves_no_folder_when_all_processes_of_a_job_are_told_to_end(tmp_path: Path) -> None:
+    with running_worker(tmp_path / "log") as worker:
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(10) == 0
+        assert not worker.folder.exists()
+
+
+def test_it_leaves_no_folder_when_the_jvm_is_killed_while_it_starts(tmp_path: Path) -> None:
+    for token in ("", "t" * 64 + "\n"):
+        folder = tmp_path / "dspark-json-1"
+        folder.mkdir()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dspark_json.source.worker", str(folder / "s")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(token)
+        process.stdin.close()
+        process.wait(20)
+        assert not folder.exists()
+
+
+def test_a_new_worker_removes_what_killed_ones_left_and_nothing_else(tmp_path: Path) -> None:
+    def folder(name: str, *files: str, mode: int = 0o700) -> Path:
+        made = tmp_path / name
+        made.mkdir(mode=mode)
+        for file in files:
+            (made / file).touch()
+        return made
+
+    dead, living, own = folder("dspark-json-1"), folder("dspark-json-2"), folder("dspark-json-3")
+    with socket.socket(socket.AF_UNIX) as left, socket.socket(socket.AF_UNIX) as listening:
+        left.bind(str(dead / "s"))
+        listening.bind(str(living / "s"))
+        listening.listen()
+        empty = folder("dspark-json-4")
+        kept = [
+            living,
+            own,
+            folder("dspark-json-5", "data"),
+            folder("dspark-json-6", mode=0o755),
+            folder("dspark-json-data"),
+            folder("other-7"),
+        ]
+        remove_orphans(own / "s")
+        assert dead.exists()  # it may be about to listen
+        remove_orphans(own / "s", starting_s=0)
+    assert [path.exists() for path in (dead, empty)] == [False, False]
+    assert all(path.exists() for path in kept)
 
 
 def test_ctrl_c_on_the_terminal_is_not_for_the_worker(tmp_path: Path) -> None:

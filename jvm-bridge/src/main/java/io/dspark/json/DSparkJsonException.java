@@ -10,6 +10,7 @@ import org.apache.spark.SparkThrowable;
  */
 public final class DSparkJsonException extends RuntimeException implements SparkThrowable {
   static final String INTERNAL = "DSPARK_JSON_INTERNAL";
+  static final String SOURCE_ONLY = "DSPARK_JSON_SOURCE_ONLY";
   static final String WORKER_DIED = "DSPARK_JSON_WORKER_DIED";
   static final String WORKER_START = "DSPARK_JSON_WORKER_START";
   static final String WORKER_VERSION = "DSPARK_JSON_WORKER_VERSION";
@@ -30,6 +31,16 @@ public final class DSparkJsonException extends RuntimeException implements Spark
 
   DSparkJsonException(String code, String message, String remedy, Throwable cause) {
     this(code, text(code, message, remedy), cause);
+  }
+
+  /** Somebody writes to the source; the Python source says the same. */
+  static DSparkJsonException sourceOnly() {
+    return new DSparkJsonException(
+        SOURCE_ONLY,
+        "dspark-json is a source: nothing can be written with it",
+        "Write to a table, such as format(\"delta\"). Answers come into a spool by the server's hook, or from files by "
+            + "`dspark-json import`.",
+        null);
   }
 
   /** {@code CODE: what happened. What to do.} */

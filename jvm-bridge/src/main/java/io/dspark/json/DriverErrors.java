@@ -17,8 +17,18 @@ final class DriverErrors {
     try {
       return work.get();
     } catch (DSparkJsonException e) {
-      throw DriverErrors.<RuntimeException>unchecked(new QueryExecutionException(e.getMessage(), e));
+      throw visible(e);
     }
+  }
+
+  /** An exception that PySpark knows, with the text of this one. It is thrown here, being a checked one. */
+  static RuntimeException visible(DSparkJsonException e) {
+    throw DriverErrors.<RuntimeException>unchecked(new QueryExecutionException(e.getMessage(), e));
+  }
+
+  /** Throws an exception again, checked or not. */
+  static RuntimeException again(Exception e) {
+    throw DriverErrors.<RuntimeException>unchecked(e);
   }
 
   @SuppressWarnings("unchecked") // Spark's callers are Scala, which has no checked exceptions

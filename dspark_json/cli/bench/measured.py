@@ -54,6 +54,7 @@ def joined(parts: Sequence[Spent]) -> Spent:
             sum(one.answers for one in got),
             sum(one.failures for one in got),
             sum(one.seconds for one in got),
+            sum(one.cpu_s for one in got),
             [time for one in got for time in one.latencies_ms],
             [time for one in got for time in one.first_ms],
         ),

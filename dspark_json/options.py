@@ -542,7 +542,10 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             "DSPARK_HOLD_MS",
             _integer(1, 60_000),
             1000,
-            "`write` and `fsync`: the longest time the end of an answer is held back for its record.",
+            (
+                "`write` and `fsync`: the longest time the end of an answer is held back for its record. Counted is "
+                "time in which the server's event loop has its turns."
+            ),
             None,
         ),
         (

@@ -19,6 +19,7 @@ from dspark_json.capture.captured import (
     is_event_stream,
 )
 from dspark_json.capture.endpoints import RESPONSES
+from dspark_json.capture.hold import Hold
 from dspark_json.capture.notices import Notice
 from dspark_json.capture.sse import DoneDetector, LastEventDetector
 
@@ -258,7 +259,7 @@ class Exchange:
 class HeldExchange(Exchange):
     """An exchange whose last message waits for the record (durability ``write`` and ``fsync``, DESIGN §2 rule 7)."""
 
-    __slots__ = ("_detector", "_length", "_release_at", "_waiter")
+    __slots__ = ("_detector", "_length", "_waiter")
 
     def __init__(
         self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
@@ -267,7 +268,6 @@ class HeldExchange(Exchange):
         self._detector: DoneDetector | LastEventDetector | None = None
         self._length: int | None = None
         self._waiter: Waiter | None = None
-        self._release_at = 0.0
 
     async def send(self, message: Message) -> None:
         """Pass a message on; the one that completes the answer for the client, and later ones, wait for the record."""
@@ -308,18 +308,16 @@ class HeldExchange(Exchange):
     def _end(self) -> None:
         self._ended = True
         if not self._submitted:
-            loop = asyncio.get_running_loop()
-            self._waiter = loop.create_future()
-            self._release_at = loop.time() + self._desk.settings.hold
+            self._waiter = asyncio.get_running_loop().create_future()
             self._submit(self._waiter)
 
     async def _wait(self, waiter: Waiter) -> None:
-        """Wait until the record is kept, at most ``DSPARK_HOLD_MS``."""
-        timer = waiter.get_loop().call_at(self._release_at, _expire, waiter)
+        """Wait until the record is kept, at most ``DSPARK_HOLD_MS`` of a loop that has its turns."""
+        hold = Hold(waiter, self._desk.settings.hold)
         try:
             kept = await waiter
         finally:
-            timer.cancel()
+            hold.end()
             self._waiter = None  # told once; and if the client is gone, nothing more is held
         if not kept:
             self._desk.appender.count("unrecorded_answers")
@@ -327,11 +325,6 @@ class HeldExchange(Exchange):
                 f"an answer of {self._size} bytes went to its client WITHOUT a record, after at most "
                 f"{self._desk.settings.hold * 1000:g} ms (DSPARK_HOLD_MS)"
             )
-
-
-def _expire(waiter: Waiter) -> None:
-    if not waiter.done():
-        waiter.set_result(False)
 
 
 def _is_failure(error: BaseException | None) -> bool:

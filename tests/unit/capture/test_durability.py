@@ -24,6 +24,8 @@ from unit.capture.driving import (
     scope_for,
 )
 
+from dspark_json.capture.hold import TURNS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -190,6 +192,64 @@ def test_a_message_is_held_no_longer_than_told_and_counted_then(
     assert counters(hook)["unrecorded_answers"] == 1
     assert "WITHOUT a record" in caplog.text
     assert len(records(tmp_path / "s")) == 1, "late, but kept"
+
+
+class LateLoop:
+    """Makes each turn of the running loop take so long, and counts them; with or without the GIL meanwhile."""
+
+    def __init__(self, seconds: float, *, keeps_gil: bool) -> None:
+        self.turns = 0
+        self._seconds = seconds
+        self._keeps_gil = keeps_gil
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.turns += 1
+        until = time.perf_counter() + self._seconds
+        while self._keeps_gil and time.perf_counter() < until:
+            pass
+        time.sleep(max(0.0, until - time.perf_counter()))
+        self._loop.call_soon(self._turn)
+
+
+@pytest.mark.parametrize("keeps_gil", [True, False], ids=["busy", "blocked"])
+def test_a_late_loop_lets_no_answer_go_without_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_gil: bool
+) -> None:
+    kept: list[int] = []
+
+    async def look(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            kept.append(len(records(tmp_path / "s")))
+
+    async def run() -> None:
+        await ask(hook, Client())
+        late = LateLoop(0.08, keeps_gil=keeps_gil)
+        await asyncio.gather(*(ask(hook, Client(on_send=look)) for _ in range(20)))
+        assert late.turns > 1
+
+    app = ReplayApp(answer_messages([PLAIN]))
+    with closing(make_hook(app, tmp_path / "s", monkeypatch, DURABILITY="write", HOLD_MS="40")) as hook:
+        asyncio.run(run())
+    assert kept == [21] * 20
+    assert counters(hook).get("unrecorded_answers", 0) == 0
+
+
+def test_a_stuck_writer_holds_an_answer_for_some_turns_of_a_late_loop_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> int:
+        late = LateLoop(0.05, keeps_gil=False)
+        assert (await ask(hook, Client())).body == PLAIN
+        return late.turns
+
+    app = ReplayApp(answer_messages([PLAIN]))
+    with closing(make_hook(app, tmp_path / "s", monkeypatch, DURABILITY="write", HOLD_MS="40")) as hook:
+        StuckWriter(hook, monkeypatch, 1.5)
+        turns = asyncio.run(run())
+    assert TURNS <= turns <= 2 * TURNS + 4, "a timer that is set late in a turn is due in the next but one"
+    assert counters(hook)["unrecorded_answers"] == 1
 
 
 def test_a_dropped_record_releases_its_answer_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 JAR := dspark_json/jars/dspark-json-spark-$(VERSION).jar
 MAVEN := mvn --quiet --batch-mode --file jvm-bridge/pom.xml -Dmaven.repo.local=$(CURDIR)/$(BUILD)/m2 -Dstyle.color=never
 SECONDS ?= 60
+BATCHES ?= 10000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
@@ -54,8 +55,9 @@ bench: java $(JAR) $(READY) ## Measure what the hook costs, how fast answers are
 	@$(BIN)/dspark-json bench parse
 	@$(BIN)/dspark-json bench spark
 
-soak: $(READY) ## Every answer once, for SECONDS (60) of kills; then the memory of a server over 100,000 answers
+soak: java $(JAR) $(READY) ## Every answer once, for SECONDS (60) of kills; then leaks: BATCHES (10000) micro-batches, 100,000 answers of a server
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --seconds $(SECONDS)
+	@PYTHONPATH=tests $(BIN)/python -m soak.micro_batches --batches $(BATCHES)
 	@$(BIN)/dspark-json bench capture --memory 100000
 
 fuzz: $(READY) ## Compare both engines on random records for SECONDS (60)

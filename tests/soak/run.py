@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from serving import free_port
 from soak.clients import Account, Clients
+from soak.process import own_mib
 from soak.reader import committed, newest_commit, rows_of
 from soak.verdict import Memory, Table, failures, judge_memory, judge_table
 
@@ -304,7 +305,7 @@ class Soak:
         while True:
             _revive(readers)
             for name, pid in (("steady server", server), ("steady reader", readers[0].pid)):
-                samples[name].append(_own_mib(pid))
+                samples[name].append(own_mib(pid))
             await asyncio.sleep(_SAMPLE_SEC)
 
     async def _wait(self, moment: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -355,15 +356,6 @@ class Soak:
 def _revive(readers: Sequence[Reader]) -> None:
     for reader in readers:
         reader.revive()
-
-
-def _own_mib(pid: int) -> float:
-    """A process's own memory, without the files that it maps (a spool in /dev/shm is one), in MiB."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def soak(plan: Plan, folder: Path) -> Outcome:

@@ -119,4 +119,38 @@ class ArrowPartitionReaderTest {
     }
     assertEquals(expected(), readAll(reader("whole")));
   }
+
+  @Test
+  void theReaderOwnsTheMemoryWhateverSparkClosesOfABatch() throws IOException {
+    PartitionReader<ColumnarBatch> reader = reader("whole");
+    List<List<Object>> rows = new ArrayList<>();
+    while (reader.next()) {
+      ColumnarBatch batch = reader.get();
+      long allocated = ArrowUtils.rootAllocator().getAllocatedMemory();
+      assertTrue(allocated > 0);
+      batch.closeIfFreeable(); // what Spark calls after each batch
+      batch.close();
+      batch.column(0).close();
+      assertEquals(allocated, ArrowUtils.rootAllocator().getAllocatedMemory());
+      batch.rowIterator().forEachRemaining(row -> rows.add(Values.plain(row, FakeWorker.SCHEMA)));
+    }
+    assertEquals(expected(), rows);
+    reader.close();
+    assertEquals(0, ArrowUtils.rootAllocator().getAllocatedMemory());
+    assertTrue(ArrowUtils.rootAllocator().getChildAllocators().isEmpty());
+  }
+
+  @Test
+  void aReadThatFailedHasGivenItsMemoryBackBeforeItIsClosed() throws IOException {
+    try (PartitionReader<ColumnarBatch> reader = reader("fails in the middle")) {
+      assertThrows(
+          DSparkJsonException.class,
+          () -> {
+            while (reader.next()) {
+              assertTrue(ArrowUtils.rootAllocator().getAllocatedMemory() > 0);
+            }
+          });
+      assertEquals(0, ArrowUtils.rootAllocator().getAllocatedMemory());
+    }
+  }
 }

@@ -155,7 +155,7 @@ class Soak:
         for _ in range(_LARGE_RECORDS // 100):
             writer.append([_record("large", "x" * _LARGE_BYTES)] * 100)
         writer.close()
-        times = max(4, self.batches // 500)
+        times = max(3, self.batches // 500)
         kinds: list[Callable[[int], None]] = [self._limited, self._failing, self._failing_stream, self._stopped]
         for number in range(2 * times):
             for kind in kinds:

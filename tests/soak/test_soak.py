@@ -17,8 +17,7 @@ STEADY = 2
 
 
 def test_every_answer_lands_once_while_clients_leave_and_servers_and_readers_are_killed(tmp_path: Path) -> None:
-    # A machine that is busy with other tests may stall longer than answers are held otherwise.
-    outcome = soak(Plan(seconds=20, seed=20, pause=4, hold_ms=20_000), tmp_path)
+    outcome = soak(Plan(seconds=20, seed=20, pause=4), tmp_path)
     told = "\n".join(outcome.lines())
     assert outcome.failures == [], told
     assert min(outcome.kills["servers"], outcome.kills["readers"]) > 0, told

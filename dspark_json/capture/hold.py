@@ -18,7 +18,7 @@ class Hold:
     an application that blocks it), time passes in which no record could be made and no writer's answer taken: such an
     answer is not to go out without a record for that. So the time is counted in ``TURNS`` pieces, one in each turn of
     the loop at most: on a loop that has its turns it is up after ``seconds``, and on a starved one after ``TURNS``
-    turns, of which every one makes records and takes what the writer thread has to tell.
+    turns or a few more, of which every one makes records and takes what the writer thread has to tell.
     """
 
     __slots__ = ("_left", "_loop", "_piece", "_timer", "_waiter")

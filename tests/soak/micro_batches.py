@@ -62,6 +62,7 @@ _MEMORIES: Final = {
     "spark.sql.streaming.ui.retainedProgressUpdates": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.streaming.minBatchesToRetain": "5",
+    "spark.sql.streaming.noDataProgressEventInterval": "1h",  # the last progress is that of the last micro-batch
 }
 
 
@@ -90,7 +91,6 @@ class Outcome:
                 f"Arrow memory: at most {self.most_arrow / (1 << 20):.1f} MiB"
             )
         ]
-        lines += [str(held) for held in self.held]
         return [*lines, *(f"FAILED: {failure}" for failure in self.failures)]
 
 
@@ -101,6 +101,7 @@ class Soak:
     spark: SparkSession
     folder: Path
     batches: int
+    say: Callable[[str], None]
     held: list[Held] = field(default_factory=list)
     rows: int = 0
 
@@ -134,12 +135,12 @@ class Soak:
                 for writer in writers:
                     writer.append(answers * (wanted - done))
                 query.processAllAvailable()
-                self.rows += _A_BATCH * (wanted - done)
                 done = wanted
                 progress = query.lastProgress
                 assert progress is not None
-                if progress["batchId"] != done - 1:
-                    return [f"batch {progress['batchId']} where {done - 1} should be: not as many as were meant"]
+                self.rows = int(progress.sources[0].metrics["records"])
+                if (progress.batchId, self.rows) != (done - 1, _A_BATCH * done):
+                    return [f"{self.rows} rows after batch {progress.batchId}, meant are {_A_BATCH} in each of {done}"]
                 self._look(f"{done} micro-batches", done)
         finally:
             query.stop()
@@ -242,6 +243,7 @@ class Soak:
                 open_files(worker),
             )
         )
+        self.say(str(self.held[-1]))
 
 
 def _record(name: str, filling: str = "") -> Record:
@@ -267,6 +269,8 @@ def local_spark(folder: Path) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.showConsoleProgress": "false",
+        # No checksums beside the checkpoint's files: without Hadoop's native library each file costs a process (chmod).
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     }
     builder = SparkSession.Builder().master("local[2]").appName("dspark-json soak")
     for name, value in settings.items():
@@ -291,7 +295,7 @@ def main() -> int:
     ) as name:
         folder = Path(name)
         with local_spark(folder) as spark:
-            outcome = Soak(spark, folder, given.batches).run()
+            outcome = Soak(spark, folder, given.batches, lambda line: print(line, file=sys.stderr, flush=True)).run()
     print(json.dumps(outcome.document()) if given.json else "\n".join(outcome.lines()))
     return 1 if outcome.failures else 0
 

@@ -18,6 +18,7 @@ BATCHES = 500
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # 500 micro-batches are a minute on two cores, and far more where others want them too
 def test_micro_batches_and_reads_cut_short_leave_nothing_behind() -> None:
     path = os.pathsep.join(filter(None, (str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
@@ -25,7 +26,7 @@ def test_micro_batches_and_reads_cut_short_leave_nothing_behind() -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
-        timeout=280,
+        timeout=880,
     )
     assert done.stdout, done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])

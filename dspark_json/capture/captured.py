@@ -17,6 +17,12 @@ ASSEMBLY_FULL: Final = "assembly_full"
 NOT_SEEN: Final = "body_not_seen"
 ENCODED: Final = "body_encoded"
 
+# Names of other lengths are passed over at once: this is done for every answer.
+_ENCODING: Final = b"content-encoding"
+_ENCODING_SIZE: Final = len(_ENCODING)
+_TYPE: Final = b"content-type"
+_TYPE_SIZE: Final = len(_TYPE)
+
 
 @dataclass(slots=True)
 class Captured:
@@ -50,8 +56,9 @@ class Captured:
 
 def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     """The first header of this (lower case) name."""
+    size = len(name)
     for key, value in headers:
-        if key.lower() == name:
+        if len(key) == size and key.lower() == name:
             return value.decode("latin-1")
     return None
 
@@ -59,12 +66,14 @@ def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
 def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether the body is compressed or otherwise encoded, so that its bytes are not its text."""
     for key, value in headers:
-        if key.lower() == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+        if len(key) == _ENCODING_SIZE and key.lower() == _ENCODING and value.strip().lower() not in (b"", b"identity"):
             return True
     return False
 
 
 def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether these response headers announce server-sent events."""
-    content_type = header(headers, b"content-type")
-    return content_type is not None and content_type.strip().lower().startswith("text/event-stream")
+    for key, value in headers:
+        if len(key) == _TYPE_SIZE and key.lower() == _TYPE:
+            return value.strip().lower().startswith(b"text/event-stream")
+    return False

@@ -72,7 +72,13 @@ class RecordMaker:
                     yield None
             self._deadline.restart()
             recording = make_recording(
-                captured, self._mode, self._deadline, self._schemas.recall, reader=reader, glance=self._glance
+                captured,
+                self._mode,
+                self._deadline,
+                self._schemas.recall,
+                streamed=streamed,
+                reader=reader,
+                glance=self._glance,
             )
         except (OutOfTimeError, UnknownSchemaError):
             return

@@ -103,12 +103,14 @@ def make_recording(
     pacer: Pacer,
     register_schemas: RegisterSchemas,
     *,
+    streamed: bool | None = None,
     reader: StreamReader | None = None,
     glance: Glance | None = None,
 ) -> Recording:
     """The record of an exchange; ``pacer`` is asked between pieces of work.
 
-    ``reader`` is a streamed answer that was read before, to its end. With a ``glance``, ``register_schemas`` may get a
+    ``streamed`` is given where the caller knows whether the headers announce a stream; ``reader`` is a streamed answer
+    that was read before, to its end. With a ``glance``, ``register_schemas`` may get a
     schema as an ``orjson.Fragment``.
 
     Unless ``mode`` is ``full``, what echoes or quotes the request is taken out of a JSON answer, and a text that may do
@@ -120,7 +122,8 @@ def make_recording(
         request = request_facts(captured, mode, pacer)
     is_unregistered = mode == "none" or captured.status in _STRANGER_STATUS
     schema = None if is_unregistered else register_schemas(request.schemas, captured.received_at)
-    streamed = is_event_stream(captured.headers)
+    if streamed is None:
+        streamed = is_event_stream(captured.headers)
     echo = None if mode == "full" else request.echo
     is_response = captured.path == RESPONSES
     if captured.missing is not None:

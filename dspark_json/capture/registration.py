@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import orjson
@@ -102,7 +102,7 @@ class SchemaRegistrar:
         known = None if key is None else self._touched(key)
         if known is None and isinstance(requested.schema, orjson.Fragment):
             parsed = orjson.loads(orjson.dumps(requested.schema))
-            known = self._recalled(replace(requested, schema=parsed))
+            known = self._recalled(requested._replace(schema=parsed))
             if key is not None:  # the same schema with other blanks
                 self._remember(key, known)
         if known is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.echo import Echo, requested_echo
@@ -59,8 +58,7 @@ SAMPLING_SETTINGS: Final = (
 _DEEPEST_SETTING: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
+class RequestFacts(NamedTuple):
     """A request as far as the record needs it.
 
     ``kept`` is JSON text for ``_dspark.request``. ``stream`` is None where the request could not be read. ``echo`` is

@@ -9,8 +9,7 @@ server takes counts as no schema, and nothing is raised.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import orjson
 
@@ -27,8 +26,7 @@ MAX_NAME: Final = 256
 MAX_TOOLS: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedSchema:
+class RequestedSchema(NamedTuple):
     """One schema as parsed JSON (an object or a boolean); ``name`` is the schema's or the tool's."""
 
     kind: SchemaKind
@@ -36,8 +34,7 @@ class RequestedSchema:
     schema: object
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedSchemas:
+class RequestedSchemas(NamedTuple):
     """The schema of the content, those of the tools with ``strict``, and whether JSON is asked for without a schema."""
 
     content: RequestedSchema | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One answer before it has a number.
 
     ``meta`` is the members of ``_dspark`` after ``seq`` and ``lane`` as JSON text without braces, such as

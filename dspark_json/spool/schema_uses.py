@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dspark_json.spool import layout
 from dspark_json.spool.lane_files import lane_names
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 SCHEMAS_MEMBER: Final = "schemas"
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaUse:
+class SchemaUse(NamedTuple):
     """``count`` requests asked for a schema, the last of them at ``last_used`` (µs since the epoch; 0: none did)."""
 
     count: int

@@ -1,12 +1,14 @@
 """A cheap load generator in a process of its own: HTTP/1.1 keep-alive over plain asyncio protocols.
 
-``python -m dspark_json.cli.bench.load`` reads a ``Load`` as JSON from standard input and prints a ``Yield`` as JSON.
-It knows the answers of ``BurstApp`` and reads no more of them than it must: on two cores the server is the busy one.
+``python -m dspark_json.cli.bench.load`` reads loads as JSON, one a line, from standard input and answers each with what
+came. It knows the answers of ``BurstApp`` and reads no more of them than it must: on two cores the server is the busy
+one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import random
@@ -14,9 +16,12 @@ import subprocess
 import sys
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from dspark_json.errors import DSparkJsonError
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _END_OF_CHUNKS: Final = b"\r\n0\r\n\r\n"
 _END_OF_HEAD: Final = b"\r\n\r\n"
@@ -55,19 +60,43 @@ class Yield:
     first_ms: list[float]
 
 
+class LoadGenerator:
+    """The process that runs loads, one after the other; a context manager that starts it and ends it."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the command; it then ends this
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._process:  # closes its pipes and waits
+            self._process.kill()
+
+    def run(self, load: Load) -> Yield:
+        """Run ``load`` and tell what came."""
+        asked, answered = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answered is not None
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(dataclasses.asdict(load)), file=asked, flush=True)
+            line = answered.readline()
+        if not line:
+            raise DSparkJsonError("the load generator failed", remedy="What it said stands above.")
+        return Yield(**json.loads(line))
+
+
 def run_load(load: Load) -> Yield:
     """Run ``load`` in a process of its own."""
-    done = subprocess.run(  # noqa: S603 - our own module
-        [sys.executable, "-m", __name__],
-        input=json.dumps(dataclasses.asdict(load)),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        start_new_session=True,  # Ctrl-C is for the command; it then ends this
-    )
-    if done.returncode:
-        raise DSparkJsonError("the load generator failed", remedy="What it said stands above.")
-    return Yield(**json.loads(done.stdout))
+    with LoadGenerator() as generator:
+        return generator.run(load)
 
 
 class _Generator:
@@ -235,14 +264,14 @@ def _request(load: Load) -> bytes:
 
 
 def main() -> None:
-    """Run the load that standard input describes."""
-    spec: dict[str, Any] = json.load(sys.stdin)
-    load = Load(**spec)
+    """Run the loads that standard input describes, until it ends."""
 
-    async def run() -> Yield:
+    async def run(load: Load) -> Yield:
         return await _Generator(load, _request(load)).run()
 
-    json.dump(dataclasses.asdict(asyncio.run(run())), sys.stdout)
+    for line in sys.stdin:
+        got = asyncio.run(run(Load(**json.loads(line))))
+        print(json.dumps(dataclasses.asdict(got)), flush=True)
 
 
 if __name__ == "__main__":

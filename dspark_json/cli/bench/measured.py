@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from dspark_json.cli.bench.load import Load, Yield, run_load
+from dspark_json.cli.bench.load import Load, LoadGenerator, Yield, run_load
 from dspark_json.cli.bench.server import CPU_PATH
 from dspark_json.errors import DSparkJsonError, SpoolNotFoundError
 from dspark_json.replay.process import RunningServer
 from dspark_json.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where the hook's spool is by default
 _DRAIN_SEC: Final = 5.0
@@ -44,6 +44,22 @@ class Spent:
         return self.got.answers / self.got.seconds
 
 
+def joined(parts: Sequence[Spent]) -> Spent:
+    """What several loads took together."""
+    got = [part.got for part in parts]
+    return Spent(
+        sum(part.cpu_us for part in parts),
+        sum(part.unrecorded for part in parts),
+        Yield(
+            sum(one.answers for one in got),
+            sum(one.failures for one in got),
+            sum(one.seconds for one in got),
+            [time for one in got for time in one.latencies_ms],
+            [time for one in got for time in one.first_ms],
+        ),
+    )
+
+
 class BenchServer:
     """A server to measure, with the hook (and then its spool folder) or without."""
 
@@ -53,10 +69,10 @@ class BenchServer:
         parts = urlsplit(running.address)
         self.host, self.port = str(parts.hostname), int(str(parts.port))
 
-    def measure(self, load: Load) -> Spent:
+    def measure(self, load: Load, generator: LoadGenerator | None = None) -> Spent:
         """Run a load and tell what it took; the hook's own lag is waited for and counted."""
         cpu, records = self._cpu_ns(), self._records()
-        got = run_load(load)
+        got = run_load(load) if generator is None else generator.run(load)
         if got.failures or not got.answers:
             raise DSparkJsonError(f"{got.failures} answers of the measured server were not as expected")
         unrecorded = 0 if self.spool is None else got.answers - (self._drained(records + got.answers) - records)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.capture import measured_round
-from dspark_json.cli.bench.measured import SHARED_MEMORY, BenchServer, Spent, bench_server
+from dspark_json.cli.bench.measured import SHARED_MEMORY, BenchServer, Spent, bench_server, joined
 from dspark_json.cli.bench.server import STREAM_EVENTS
 from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds
 from dspark_json.replay.process import RunningServer
@@ -31,8 +31,13 @@ def measure_proxy(plan: Plan, say: Say) -> list[dict[str, Any]]:
         say(f"round {number + 1} of {plan.rounds}")
         with _servers(plan.durability, backwards=bool(number % 2)) as servers:
             for stream, kept in rounds.items():
-                kept.append(measured_round(plan, servers, stream=stream, seed=number, warm_up=_WARM_UP[stream]))
+                full, paced = measured_round(plan, servers, stream=stream, seed=number, warm_up=_WARM_UP[stream])
+                kept.append((_joined(full), _joined(paced)))
     return [_result(kept, stream=stream) for stream, kept in rounds.items()]
+
+
+def _joined(slices: Mapping[str, Sequence[Spent]]) -> Mapping[str, Spent]:
+    return {mode: joined(spent) for mode, spent in slices.items()}
 
 
 @contextlib.contextmanager

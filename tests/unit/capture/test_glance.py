@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -52,7 +51,8 @@ class Schemas:
     def __call__(self, requested: RequestedSchemas, at_us: int) -> None:
         content = requested.content
         if content is not None and isinstance(content.schema, orjson.Fragment):
-            requested = replace(requested, content=replace(content, schema=json.loads(orjson.dumps(content.schema))))
+            schema = json.loads(orjson.dumps(content.schema))
+            requested = requested._replace(content=content._replace(schema=schema))
         self.seen.append((requested, at_us))
 
 

@@ -7,7 +7,13 @@ import random
 import pytest
 
 from dspark_json.cli.bench.server import STREAM_EVENTS, burst_body, burst_events
-from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds, slope
+from dspark_json.cli.bench.statistics import (
+    added_quantile,
+    added_undisturbed,
+    median_over_rounds,
+    ratio_undisturbed,
+    slope,
+)
 
 
 def test_the_median_lies_in_its_interval() -> None:
@@ -32,6 +38,20 @@ def test_a_shift_of_the_whole_sample_is_found(quantile: float) -> None:
     assert estimate.value == pytest.approx(2.0)
     assert estimate.low < 2.0 < estimate.high
     assert estimate.high - estimate.low < 1.5
+
+
+def test_a_machine_at_half_its_speed_at_times_changes_no_cost() -> None:
+    source = random.Random(5)
+
+    def slices(cost: float) -> list[float]:
+        return [source.gauss(cost, 2.0) * (1.9 if source.random() < 0.4 else 1.0) for _ in range(12)]
+
+    rounds = [(slices(160.0), slices(110.0)) for _ in range(5)]
+    estimate = added_undisturbed(rounds)
+    assert estimate.low < 50.0 < estimate.high
+    assert estimate.value == pytest.approx(50.0, abs=3.0)
+    assert estimate.high - estimate.low < 15.0
+    assert ratio_undisturbed(rounds).value == pytest.approx(160 / 110, rel=0.03)
 
 
 def test_the_slope_is_that_of_the_line() -> None:

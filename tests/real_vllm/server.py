@@ -42,7 +42,7 @@ _ARGUMENTS: Final = (
     *("--served-model-name", "tiny", "--max-model-len", "4096", "--enforce-eager"),
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
 )
-_START_SEC: Final = 300.0
+_START_SEC: Final = 600.0
 _PORTS: Final = range(20_000, 32_000)  # below those that the kernel gives to whoever asks for any
 _STOP_SEC: Final = 30.0
 

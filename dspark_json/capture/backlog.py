@@ -8,8 +8,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal
 
-from dspark_json.capture.pacing import SLICE_SECONDS
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
 
 Waiter = asyncio.Future[bool]
 
+# How long a request that comes in the meantime may have to wait for a turn.
+_TURN_SECONDS: Final = 150e-6
 # Of the time that the event loop took for its own things, the hook may take as much again as this part.
 _SHARE: Final = 0.5
 _LONGEST_TURN_SECONDS: Final = 25e-3
@@ -115,7 +115,7 @@ class Backlog:
         loop, self._loop = self._loop, None
         begin = time.perf_counter()
         fair = min(_SHARE * (begin - self._due_since), _LONGEST_TURN_SECONDS)
-        seconds = max(SLICE_SECONDS * self.stretch, fair)
+        seconds = max(_TURN_SECONDS * self.stretch, fair)
         self._turns += 1
         while self._make_some():
             if time.perf_counter() - begin >= seconds:

@@ -152,7 +152,7 @@ def test_a_long_stream_leaves_the_event_loop_its_turns(tmp_path: Path, monkeypat
         await ask(hook, Client())
         return await turns(hook)
 
-    monkeypatch.setattr("dspark_json.capture.backlog.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("dspark_json.capture.backlog._TURN_SECONDS", 0.0)
     monkeypatch.setattr("dspark_json.capture.backlog._SHARE", 0.0)
     with closing(make_hook(app, tmp_path, monkeypatch)) as hook:
         assert asyncio.run(run()) >= 12, "a turn for each slice of 12 KiB"
@@ -188,7 +188,7 @@ def test_what_is_taken_over_in_the_middle_of_a_stream_is_kept_once(
         await ask(hook, Client(), numbered(3))
         await turns(hook)
 
-    monkeypatch.setattr("dspark_json.capture.backlog.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("dspark_json.capture.backlog._TURN_SECONDS", 0.0)
     monkeypatch.setattr("dspark_json.capture.backlog._SHARE", 0.0)
     with closing(make_hook(app, tmp_path, monkeypatch)) as hook:
         backlog = hook._appender.backlog

@@ -18,12 +18,26 @@ if TYPE_CHECKING:
 LONGEST_PATH: Final = 3
 _DEEPEST: Final = 1_024  # what orjson reads; readers refuse far less (DESIGN §6)
 _TOKENS_A_TICK: Final = 256
-_TOKEN: Final = re.compile(
-    rb"[ \t\r\n]*(?:([{}\[\],:])"
-    rb'|("[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*")'
-    rb"|(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null))"
-)
+_BLANKS: Final = rb"[ \t\r\n]*+"
+_TEXT: Final = rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"'
+_PLAIN: Final = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null"
+_TOKEN: Final = re.compile(_BLANKS + rb"(?:([{}\[\],:])|(" + _TEXT + rb")|(" + _PLAIN + rb"))")
 _PUNCTUATION, _STRING = 1, 2
+# Many items or members in one step, each with the comma behind it, where none of them is looked at: values that hold
+# no containers but flat ones. What is longer takes several steps, so that none is long.
+_SMALL: Final = rb"(?>%s|%s|\[%s\]|\{%s\})" % (_TEXT, _PLAIN, _BLANKS, _BLANKS)
+_COMMA_BETWEEN: Final = _BLANKS + rb"," + _BLANKS
+_SMALL_MEMBER: Final = rb"(?>%s)%s:%s%s" % (_TEXT, _BLANKS, _BLANKS, _SMALL)
+_FLAT: Final = rb"(?>%s|\[%s\]|\{%s\})" % (
+    _SMALL,
+    _BLANKS + _SMALL + rb"(?:%s%s){0,31}+" % (_COMMA_BETWEEN, _SMALL) + _BLANKS,
+    _BLANKS + _SMALL_MEMBER + rb"(?:%s%s){0,31}+" % (_COMMA_BETWEEN, _SMALL_MEMBER) + _BLANKS,
+)
+_RUN_OF_ITEMS: Final = re.compile(rb"(?:%s%s%s,){1,64}+" % (_BLANKS, _FLAT, _BLANKS))
+_RUN_OF_MEMBERS: Final = re.compile(
+    rb"(?:%s(?>%s)%s:%s%s%s,){1,64}+" % (_BLANKS, _TEXT, _BLANKS, _BLANKS, _FLAT, _BLANKS)
+)
+_DEPTH_OF_FLAT: Final = 2
 _BLANKS_TO_END: Final = re.compile(rb"[ \t\r\n]*\Z")
 
 _OBJECT, _ARRAY, _COMMA, _COLON = b"{[,:"
@@ -57,8 +71,14 @@ def value_spans(
         kind = token.lastindex or 0
         begin = token.start(kind)
         level_before = state.depth
-        event = state.take(text[begin] if kind == _PUNCTUATION else -1, token)
-        if event == _NAMED:
+        sign = text[begin] if kind == _PUNCTUATION else -1
+        event = state.take(sign, token)
+        if sign == _COMMA and start >= 0:
+            run = state.run_to_skip()
+            while run is not None and (skipped := run.match(text, position)) is not None:
+                position = skipped.end()
+                pacer.tick()
+        elif event == _NAMED:
             is_next = start < 0 and wanted(state.path, state.key)
         elif event != _NOTHING:
             if is_next:
@@ -94,6 +114,12 @@ class _Grammar:
     @property
     def path(self) -> Path:
         return self._paths[-1]
+
+    def run_to_skip(self) -> re.Pattern[bytes] | None:
+        """After a comma: what may be passed over in one step inside of a wanted value."""
+        if self.depth + _DEPTH_OF_FLAT > _DEEPEST:
+            return None
+        return _RUN_OF_ITEMS if self._expected == _A_VALUE else _RUN_OF_MEMBERS
 
     def take(self, sign: int, token: re.Match[bytes]) -> int:
         """Take a token (``sign``: a punctuation mark's byte, else -1); what it is to the values around it."""

@@ -209,6 +209,8 @@ def test_what_executors_can_not_see_is_read_over_http_or_is_a_named_error(enviro
             str(connector_jar()),
             "--conf",
             f"spark.dspark.python={python}",
+            "--conf",
+            "spark.task.maxFailures=1",
             str(Path(__file__).with_name("cluster_reads.py")),
             json.dumps(reads),
             str(tmp_path / "results"),

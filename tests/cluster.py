@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-START_S: Final = 60
+START_S: Final = 180
 
 
 def can_have_views() -> bool:
     """Whether this user may give processes another view of the files."""
-    return subprocess.run(["unshare", "-Urm", "true"], capture_output=True).returncode == 0
+    return shutil.which("unshare") is not None and subprocess.run(["unshare", "-Urm", "true"]).returncode == 0
 
 
 def _with_view(view: tuple[Path, Path] | None) -> list[str]:
@@ -183,7 +183,7 @@ class Driver:
             assert time.monotonic() < deadline, self.tail()
             time.sleep(0.02)
 
-    def finish(self, seconds: float = 120) -> int:
+    def finish(self, seconds: float = 300) -> int:
         """Wait until it ends by itself; gives its exit status."""
         return self._process.wait(seconds)
 

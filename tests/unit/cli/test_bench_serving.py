@@ -17,6 +17,7 @@ from dspark_json.cli.bench.serving.reply import Exchange, Problem, Reply, read_r
 from dspark_json.cli.bench.serving.rows import remarks
 from dspark_json.cli.bench.serving.sweep import Point, best_length
 from dspark_json.cli.bench.serving.sweep_command import lengths
+from dspark_json.cli.main import parser
 from dspark_json.errors import InvalidOptionError
 from dspark_json.replay.recording import packaged_recordings
 
@@ -197,6 +198,14 @@ def test_the_schema_is_in_the_prompt_with_a_grammar_and_without() -> None:
             schema = json.dumps(tasks[number % len(tasks)].schema, separators=(",", ":"))
             assert schema in body["messages"][0]["content"]
         assert len({json.dumps(body["messages"]) for body in bodies}) == 12
+
+
+def test_the_schemas_that_can_be_named_are_those_that_are_shipped() -> None:
+    shipped = {task.name for task in packaged_tasks()}
+    options = parser().parse_args(["bench", "serve", "--endpoint", "http://localhost"])
+    assert set(options.schemas) == shipped
+    recorded = {recording.traits.name for recording in packaged_recordings() if recording.traits.kind == "json_schema"}
+    assert recorded <= shipped  # so that the replay server can follow some
 
 
 def test_the_best_length_is_named_with_its_margin_where_the_spread_allows_it() -> None:

@@ -21,8 +21,8 @@ _SCHEMAS: Final = ("order", "risk", "contact", "ticket", "entities", "reading") 
 _MOST_SECONDS: Final = 86_400.0
 
 
-def add_load_arguments(parser: argparse.ArgumentParser, *, requests: int, workers: int) -> None:
-    """What to ask, how often, and where the figures go; the defaults of two are the caller's."""
+def add_load_arguments(parser: argparse.ArgumentParser, *, requests: int, workers: int, note: str = "") -> None:
+    """What to ask, how often, and where the figures go; two defaults are the caller's, ``note`` is on the workers."""
     load = parser.add_argument_group("load")
     load.add_argument("--requests", type=positive, default=requests, metavar="N", help=f"requests ({requests})")
     load.add_argument(
@@ -31,9 +31,7 @@ def add_load_arguments(parser: argparse.ArgumentParser, *, requests: int, worker
     load.add_argument(
         "--warm-up", type=from_zero, metavar="N", help="requests before, not counted (as many as workers)"
     )
-    load.add_argument(
-        "--workers", type=positive, metavar="N", help=f"requests under way at once ({workers}; with --rate 1000)"
-    )
+    load.add_argument("--workers", type=positive, metavar="N", help=f"requests under way at once ({workers}{note})")
     load.set_defaults(default_workers=workers)
     load.add_argument(
         "--timeout", type=seconds_up_to(_MOST_SECONDS), default=300.0, metavar="S", help="of a request (300)"

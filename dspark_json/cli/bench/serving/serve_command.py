@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--endpoint", required=True, metavar="URL", help="the server")
     parser.add_argument("--baseline", metavar="URL", help="another one, to compare it with")
     parser.add_argument("--rate", type=real_above_zero, metavar="R", help="requests a second: an open loop")
-    add_load_arguments(parser, requests=200, workers=_WORKERS)
+    add_load_arguments(parser, requests=200, workers=_WORKERS, note=f"; with --rate {_MOST_AT_ONCE}")
     parser.add_argument("--baseline-model", metavar="M", help="the model to ask of the baseline (as --model)")
     parser.add_argument(
         "--baseline-api-key-file", type=Path, metavar="F", help="a file whose first line is the baseline's key"

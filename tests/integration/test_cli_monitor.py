@@ -223,7 +223,9 @@ class SpeculatingServer:
 
 
 async def ask_all(address: str, answers: int) -> None:
-    async with httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=16), timeout=60) as client:
+    async with httpx.AsyncClient(
+        trust_env=False, limits=httpx.Limits(max_connections=16, max_keepalive_connections=0), timeout=60
+    ) as client:
         request = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
         await asyncio.gather(*(client.post(f"{address}/v1/chat/completions", json=request) for _ in range(answers)))
 

@@ -162,6 +162,7 @@ def test_on_a_terminal_there_is_a_page(address: str) -> None:
         (("/x", "--alert", "acceptance < 0.6"), 'Did you mean "acceptance_'),
         (("/x", "--alert", "lag > 5s"), "--checkpoint"),
         (("/x", "--webhook", "nowhere"), "--webhook"),
+        (("/x", "--once", "--listen", "127.0.0.1:9"), "--listen"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(arguments: tuple[str, ...], said: str, monitor: Monitor) -> None:

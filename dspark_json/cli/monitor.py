@@ -103,6 +103,10 @@ def run(options: argparse.Namespace) -> int:
                 f'the alert "{one.alert.text}" is about a stream, and none is given',
                 remedy="Give the folder of its checkpoint with --checkpoint.",
             )
+    if options.once and options.listen is not None:
+        raise InvalidOptionError(
+            "--listen is given with --once, which ends after one look", remedy="Leave one of them out."
+        )
     longest_s = max([options.window, *(one.alert.for_s for one in alerts if options.once)])
     watch = Watch(
         WatchSettings(

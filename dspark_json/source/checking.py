@@ -66,17 +66,26 @@ class _CheckingEngine:
         """See ``Engine.parse``."""
         batch, stats = self._engine.parse(spans, plan)
         arrays = {name: batch.column(name) for name in batch.schema.names}
-        arrays[_CHOICES] = _with_violations(arrays[_CHOICES], _settings(arrays[RECORD_COLUMN]))
+        arrays[_CHOICES] = _with_violations(arrays[_CHOICES], _asked(arrays[RECORD_COLUMN]))
         made = [_shaped(arrays[field.name], field.type) for field in self._columns]
         return pa.RecordBatch.from_arrays(made, schema=self._columns), stats
 
 
-def _settings(record: pa.StructArray) -> list[tuple[str | None, ...]]:
-    columns = [pc.struct_field(record, ["request", name]).to_pylist() for name in _SETTINGS]
-    return list(zip(*columns, strict=True))
+def _asked(record: pa.StructArray) -> list[Constraints | None]:
+    """What each record's request asked for; each text is looked at once, however many records have it."""
+    columns = [pc.struct_field(record, ["request", name]).dictionary_encode() for name in _SETTINGS]
+    texts = [column.dictionary.to_pylist() for column in columns]
+    found: dict[tuple[int | None, ...], Constraints | None] = {}
+    asked = []
+    for places in zip(*(column.indices.to_pylist() for column in columns), strict=True):
+        if places not in found:
+            given = (None if at is None else known[at] for known, at in zip(texts, places, strict=True))
+            found[places] = _constraints(*given)
+        asked.append(found[places])
+    return asked
 
 
-def _with_violations(choices: pa.ListArray, settings: Sequence[tuple[str | None, ...]]) -> pa.ListArray:
+def _with_violations(choices: pa.ListArray, asked: Sequence[Constraints | None]) -> pa.ListArray:
     """The choices with one more field, ``violations``."""
     values = choices.values
     statuses = pc.struct_field(values, "parse_status").to_pylist()
@@ -84,11 +93,10 @@ def _with_violations(choices: pa.ListArray, settings: Sequence[tuple[str | None,
     texts = pc.struct_field(values, "text").to_pylist()
     found: list[list[str] | None] = [None] * len(values)
     offsets = choices.offsets.to_pylist()
-    for row, asked in enumerate(settings):
-        for i in range(offsets[row], offsets[row + 1]):
-            content = texts[i] if contents[i] is None else contents[i]
-            text = _json_text(statuses[i], content)
-            if text is not None and (constraints := _constraints(*asked)) is not None:
+    for row, constraints in enumerate(asked):
+        for i in range(offsets[row], offsets[row + 1]) if constraints is not None else ():
+            text = _json_text(statuses[i], texts[i] if contents[i] is None else contents[i])
+            if text is not None and constraints is not None:
                 found[i] = constraints.violations(text)
     fields = [*values.type, pa.field(VIOLATIONS_FIELD, pa.list_(pa.string()))]
     parts = [*(values.field(i) for i in range(values.type.num_fields)), pa.array(found, fields[-1].type)]

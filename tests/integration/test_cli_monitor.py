@@ -162,6 +162,7 @@ def test_on_a_terminal_there_is_a_page(address: str) -> None:
         (("/x", "--alert", "acceptance < 0.6"), 'Did you mean "acceptance_'),
         (("/x", "--alert", "lag > 5s"), "--checkpoint"),
         (("/x", "--webhook", "nowhere"), "--webhook"),
+        (("/x", "--once", "--listen", "127.0.0.1:9"), "--listen"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(arguments: tuple[str, ...], said: str, monitor: Monitor) -> None:
@@ -223,7 +224,9 @@ class SpeculatingServer:
 
 
 async def ask_all(address: str, answers: int) -> None:
-    async with httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=16), timeout=60) as client:
+    async with httpx.AsyncClient(
+        trust_env=False, limits=httpx.Limits(max_connections=16, max_keepalive_connections=0), timeout=60
+    ) as client:
         request = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
         await asyncio.gather(*(client.post(f"{address}/v1/chat/completions", json=request) for _ in range(answers)))
 

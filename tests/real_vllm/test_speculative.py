@@ -68,7 +68,7 @@ def test_an_error_inside_a_stream_is_kept_as_the_client_received_it(asked: Asked
 
 async def complete(address: str, answers: int) -> None:
     """Short answers, sixteen at once."""
-    limits = httpx.Limits(max_connections=16)
+    limits = httpx.Limits(max_connections=16, max_keepalive_connections=0)
     async with httpx.AsyncClient(trust_env=False, timeout=300, limits=limits) as client:
 
         async def one(number: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from typed_spools import answer, schema, write
+from unit.source.test_checking import asked
 
 from dspark_json.source.query import Query
 from dspark_json.source.read_task import TaskReader
@@ -135,6 +136,15 @@ def test_filters_modes_and_repairs_are_counted(connection: Connection, tmp_path:
     assert counted(contentSchema="a BIGINT") == {"rows": 6, **found, "corrupt": 1}
     assert counted(responseSchema="order") == {"rows": 4, **found, "filtered": 2}
     assert counted(responseSchema="order", mode="DROPMALFORMED") == {"rows": 2, **found, "filtered": 2, "dropped": 2}
+
+
+def test_violations_of_constraints_come_where_they_are_asked_for(connection: Connection, tmp_path: Path) -> None:
+    write(tmp_path, asked('{"amount": 0}'), asked('```\n{"amount": 1}\n```'), asked('{"amount"'))
+    options = {"path": str(tmp_path), "checkConstraints": "true"}
+    task, splits = connection.batch(options)
+    whole = connection.read(task, splits[0])
+    assert whole.schema.equals(Query.resolve(options).schema(), check_metadata=True)
+    assert [row["choices"][0]["violations"] for row in whole.rows] == [["#/amount minimum"], [], None]
 
 
 def test_no_columns_are_still_rows(connection: Connection, recorded: Path) -> None:

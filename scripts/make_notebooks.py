@@ -23,7 +23,7 @@ _BREAK: Final = "\n# COMMAND ----------\n"
 _MAGIC: Final = "# MAGIC"
 _MARKDOWN: Final = f"{_MAGIC} %md\n"
 _IMAGE: Final = "image/png"
-_CELL_SEC: Final = 300
+_CELL_SEC: Final = 900
 _METADATA: Final = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},

@@ -327,11 +327,13 @@ def test_a_table_of_the_catalog_reads_the_spool(catalog: SparkSession, folder: P
         catalog.sql("insert into kept_answers select * from kept_answers")
 
 
+@pytest.mark.parametrize("columns", ["", "(id string)"])
 @pytest.mark.parametrize("how", ["options", "tblproperties"])
-def test_a_table_keeps_no_key(catalog: SparkSession, folder: Path, how: str) -> None:
+def test_a_table_keeps_no_key(catalog: SparkSession, folder: Path, how: str, columns: str) -> None:
     write(folder, 1)
+    given = f"{how} (path '{folder}', vllm_api_key '{KEY}')"
     with pytest.raises(Exception, match="DSPARK_JSON_INVALID_OPTION") as caught:
-        catalog.sql(f"create table kept_answers using `dspark-json` {how} (path '{folder}', vllm_api_key '{KEY}')")
+        catalog.sql(f"create table kept_answers {columns} using `dspark-json` {given}")
     assert "vllm_api_key_file" in str(caught.value)
     assert KEY not in str(caught.value)
 

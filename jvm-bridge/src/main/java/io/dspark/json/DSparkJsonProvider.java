@@ -55,6 +55,9 @@ public final class DSparkJsonProvider
       try {
         query = DriverErrors.shown(() -> SourceQuery.resolve(properties, schema, false));
       } catch (Exception e) {
+        if (SourceQuery.isTable(properties)) {
+          throw DriverErrors.again(e); // it must not be made
+        }
         return new UnreadableTable(schema, e); // what it is asked for next tells a read from a write
       }
     }

@@ -53,7 +53,7 @@ final class SourceQuery {
   }
 
   /** Whether Spark gives the properties of a table that is being made: only among those it names the source. */
-  private static boolean isTable(Map<String, String> options) {
+  static boolean isTable(Map<String, String> options) {
     return options.containsKey("provider");
   }
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TICKS_PER_SEC: Final = os.sysconf("SC_CLK_TCK")
+_IDLE: Final = slice(3, 5)  # of the fields of /proc/stat: idle, and waiting for a disk
 _WAITED_FOR: Final = 13  # where the times of children that have ended stand
 
 # Threads of a JVM by the beginning of their names, of which the kernel keeps 15 characters.
@@ -97,6 +98,12 @@ class CpuClock:
         return CpuTimes(
             {part: (user / _TICKS_PER_SEC, kernel / _TICKS_PER_SEC) for part, (user, kernel) in parts.items()}
         )
+
+
+def machine_busy_s() -> float:
+    """Seconds that all cores together have been busy since the machine started, with whatever work."""
+    times = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(times) - sum(times[_IDLE])) / _TICKS_PER_SEC
 
 
 def _descendants(pid: int) -> list[int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.cli.bench.parsers import Pass
+from dspark_json.cli.bench.spark_session import jvm_pid
 from dspark_json.cli.bench.wire_types import record_columns
 from dspark_json.schema.ddl import columns_to_ddl
 from dspark_json.schema.envelope import CORRUPT_COLUMN
@@ -31,9 +32,7 @@ class FromJsonParser:
 
     def __init__(self, spark: SparkSession, content_type: pa.DataType) -> None:
         self._spark = spark
-        jvm = spark.sparkContext._jvm  # noqa: SLF001 - the only way to the process's number
-        assert jvm is not None
-        self._pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        self._pid = jvm_pid(spark)
         self._answer = f"{columns_to_ddl(record_columns())}, {CORRUPT_COLUMN} STRING"
         self._content = columns_to_ddl(content_type)
 

@@ -12,6 +12,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -43,7 +44,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """What came: answers with status 200, other answers, the time it took.
+    """What came: answers with status 200, other answers, the time it took, and the CPU of the load generator.
 
     ``latencies_ms`` has the time to the end of each answer, ``first_ms`` that to its first byte.
     """
@@ -51,6 +52,7 @@ class Yield:
     answers: int
     failures: int
     seconds: float
+    cpu_s: float
     latencies_ms: list[float]
     first_ms: list[float]
 
@@ -107,7 +109,7 @@ class _Generator:
             for connection in self._idle:
                 connection.close()
         latencies, firsts = ([1000 * time for time in times] for times in (self.latencies, self.firsts))
-        return Yield(len(latencies), self.failures, seconds, latencies, firsts)
+        return Yield(len(latencies), self.failures, seconds, time.process_time(), latencies, firsts)
 
     async def _come_at(self, rate: float) -> None:
         gaps = random.Random(self._load.seed)  # noqa: S311 - no secret

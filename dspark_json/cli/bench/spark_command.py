@@ -52,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rate", type=positive, default=500, metavar="N", help="answers a second for --latency (500)")
     parser.add_argument("--seconds", type=positive, default=30, metavar="S", help="length of --latency (30)")
+    parser.add_argument(
+        "--warm-up", type=positive, default=40, metavar="S", help="of the same load before --latency, left out (40)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, as the last line")
 
 
@@ -81,11 +84,11 @@ def _latency(options: argparse.Namespace, say: Callable[[str], None]) -> dict[st
     from dspark_json.cli.bench.spark_latency import LatencyPlan, measure_latency
     from dspark_json.cli.bench.spark_streams import REMEDY
 
-    # Rows can't be timed in noop; memory does no more than to keep them.
-    sinks = tuple("memory" if sink == "noop" else sink for sink in options.sinks)
-    plan = LatencyPlan(options.rate, options.seconds, _TRIGGER_MS, options.cores, sinks)
+    plan = LatencyPlan(options.rate, options.seconds, options.warm_up, _TRIGGER_MS, options.cores, tuple(options.sinks))
     results = measure_latency(plan, say, REMEDY)
     _print_latency(results, stderr=options.json)
+    for result in results:
+        say(_conditions(result))
     return {"latency": results, "plan": asdict(plan)}
 
 
@@ -133,8 +136,19 @@ def _print_latency(results: list[dict[str, Any]], *, stderr: bool) -> None:
         table.add_row(title, *(f"{result[name]:.1f}" for result in results))
     for step in results[0]["steps_ms"]:
         table.add_row(f"  {step}", *(f"{result['steps_ms'][step]:.1f}" for result in results))
+    table.add_row("  of it waiting for the worker", *(f"{result['worker_ms']:.1f}" for result in results))
+    table.add_row("commitOffsets, after the rows", *(f"{result['commit_ms']:.1f}" for result in results))
     table.add_row("micro-batches, p50", *(f"{r['batches']}, {r['batch_p50_ms']:.1f}" for r in results))
     print_table(table, stderr=stderr, width=_WIDTH)
+
+
+def _conditions(result: dict[str, Any]) -> str:
+    """What was measured and what was not, and who shared the machine."""
+    used = ", ".join(f"{name.replace('_', ' ')} {cores:.2f}" for name, cores in result["cores_used"].items())
+    return (
+        f"{result['sink']}: {result['answers']} answers; {result['left_out']} before them are left out: Spark was "
+        f"cold, and what had piled up was read first. Cores used, of {result['cores']}: {used}"
+    )
 
 
 def _print_spent(results: list[dict[str, Any]], *, stderr: bool) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli import output
 from dspark_json.errors import DSparkJsonError
@@ -72,6 +72,22 @@ def local_spark(
         yield spark
     finally:
         spark.stop()
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """The number of the JVM's process."""
+    return int(_jvm(spark).java.lang.ProcessHandle.current().pid())
+
+
+def collect_garbage(spark: SparkSession) -> None:
+    """Let the JVM begin a run with nothing to clear away."""
+    _jvm(spark).java.lang.System.gc()
+
+
+def _jvm(spark: SparkSession) -> Any:
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to its process
+    assert jvm is not None
+    return jvm
 
 
 def _register_python_source(spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ from dspark_json.cli.bench.answers import MEGABYTE
 from dspark_json.cli.bench.cpu_times import PYTHON, CpuClock, CpuTimes
 from dspark_json.cli.bench.spark_answers import prepare_answers
 from dspark_json.cli.bench.spark_pipelines import BASELINE, Pipeline, pipelines, stream
-from dspark_json.cli.bench.spark_session import local_spark
+from dspark_json.cli.bench.spark_session import collect_garbage, jvm_pid, local_spark
 from dspark_json.cli.bench.statistics import median_over_rounds
 from dspark_json.errors import DSparkJsonError
 
@@ -90,10 +90,7 @@ def _measured(
 
 
 def _run(spark: SparkSession, pipeline: Pipeline, sink: str, answers: SparkAnswers, cores: int, folder: Path) -> Run:
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - the only way to the process's number
-    assert jvm is not None
-    jvm.java.lang.System.gc()
-    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    collect_garbage(spark)
     place = folder / "run"
     writer = (
         stream(spark, pipeline, answers, cores)
@@ -101,7 +98,7 @@ def _run(spark: SparkSession, pipeline: Pipeline, sink: str, answers: SparkAnswe
         .option("checkpointLocation", str(place / "checkpoint"))
         .trigger(availableNow=True)
     )
-    clock, started = CpuClock.of(pid), time.perf_counter()
+    clock, started = CpuClock.of(jvm_pid(spark)), time.perf_counter()
     query = writer.start(str(place / "table")) if sink == "delta" else writer.start()
     done = query.awaitTermination(_TIMEOUT_SEC)
     wall_s, cpu = time.perf_counter() - started, clock.spent()

@@ -11,14 +11,20 @@ STEPS = {
     "getBatch": 0,
     "queryPlanning": 5,
     "addBatch": 60,
+    "worker": 7,
+    "commitOffsets": 3,
     "triggerExecution": 100,
 }
 
 
+def batch(begin: int, end: int, *rows: RowTimes) -> Batch:
+    return Batch(begin, end, STEPS, rows)
+
+
 def test_steps_add_up_to_the_mean() -> None:
-    batches = [Batch(10 * SECOND, 10 * SECOND + 100_000, STEPS), Batch(11 * SECOND, 11 * SECOND + 100_000, STEPS)]
-    rows = [RowTimes(at - 50_000, at - 48_000, at + 70_000) for at in (10 * SECOND, 11 * SECOND)]
-    result = latency_result(rows, batches)
+    result = latency_result(
+        [batch(at, at + 100_000, RowTimes(at - 50_000, at - 48_000, at + 70_000)) for at in (10 * SECOND, 11 * SECOND)]
+    )
     assert result["p50_ms"] == result["p99_ms"] == result["mean_ms"] == 120.0
     assert result["committed_p50_ms"] == 150.0
     assert result["steps_ms"] == {
@@ -26,10 +32,12 @@ def test_steps_add_up_to_the_mean() -> None:
         "queryPlanning": 5.0, "execution": 35.0,
     }  # fmt: skip
     assert sum(result["steps_ms"].values()) == result["mean_ms"]
+    assert (result["worker_ms"], result["commit_ms"]) == (7.0, 3.0)
 
 
-def test_a_row_of_a_late_micro_batch_is_counted_to_it() -> None:
-    batches = [Batch(0, 100_000, STEPS), Batch(100_000, 400_000, STEPS)]
-    result = latency_result([RowTimes(90_000, 90_000, 300_000)], batches)
-    assert (result["p50_ms"], result["committed_p50_ms"]) == (210.0, 310.0)
-    assert result["steps_ms"]["waiting"] == 10.0
+def test_quantiles_are_of_rows_and_not_of_micro_batches() -> None:
+    late = [RowTimes(0, 0, 300_000)] * 98
+    result = latency_result([batch(0, 100_000, RowTimes(0, 0, 50_000)), batch(100_000, 400_000, *late)])
+    assert (result["p50_ms"], result["committed_p50_ms"]) == (300.0, 400.0)
+    assert (result["answers"], result["batches"]) == (99, 2)
+    assert result["steps_ms"]["waiting"] == round(100 * 98 / 99, 1)

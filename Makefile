@@ -19,9 +19,14 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 JAR := dspark_json/jars/dspark-json-spark-$(VERSION).jar
 MAVEN := mvn --quiet --batch-mode --file jvm-bridge/pom.xml -Dmaven.repo.local=$(CURDIR)/$(BUILD)/m2 -Dstyle.color=never
 SECONDS ?= 60
+# Another release of Spark, in an environment of its own; this checkout's Python, native module and jar run on it.
+RELEASE ?=
+SPARK := $(BUILD)/spark-$(RELEASE)
+SPARK_NEEDS := httpx orjson pyarrow hypothesis pytest pytest-timeout uvicorn
+SPARK_TESTS := $(patsubst %,tests/integration/test_spark_%.py,jvm pruning stream typed profiles python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
+.PHONY: help demo test test-spark test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
 .DELETE_ON_ERROR:
 
 help: ## Show the targets
@@ -34,6 +39,9 @@ test: java $(JAR) $(READY) ## Run all tests (Java 17, Maven)
 	@cargo test --quiet --locked --manifest-path native/Cargo.toml -p dspark-json-core
 	@$(MAVEN) test
 	@$(BIN)/pytest
+
+test-spark: java $(JAR) $(READY) $(SPARK)/.ready ## Run the tests of Spark on another RELEASE of it: RELEASE=4.1.4 (Java 17)
+	@PYTHONPATH=$(CURDIR) $(SPARK)/bin/python -m pytest $(SPARK_TESTS)
 
 test-vllm: java $(JAR) $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
 	@$(BIN)/pytest tests/real_vllm
@@ -75,6 +83,14 @@ $(VLLM)/.ready: $(READY) $(PRODUCT) scripts/make_vllm_environment.py scripts/mak
 	@echo "Installing this checkout beside vLLM into $(VLLM) …"
 	@$(BIN)/python scripts/make_vllm_environment.py $(VLLM)
 	@touch $(VLLM)/.ready
+
+$(SPARK)/.ready: $(READY)
+	@test -n "$(RELEASE)" || { echo "make: say which Spark: make test-spark RELEASE=4.1.4" >&2; exit 1; }
+	@echo "Installing Spark $(RELEASE) into $(SPARK) …"
+	@test -x $(SPARK)/bin/python || $(BIN)/python -m venv $(SPARK)
+	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check pyspark==$(RELEASE) $(SPARK_NEEDS) > $(SPARK).log 2>&1 || { \
+	  echo "make: Spark $(RELEASE) could not be installed: $$(grep -m 1 -i '^ *error' $(SPARK).log); see $(SPARK).log" >&2; exit 1; }
+	@touch $@
 
 jar: $(JAR) ## Build the JVM connector, into dspark_json/jars/ (Java 17, Maven)
 

@@ -26,7 +26,7 @@ __all__ = ["configure_spark", "connector_jar"]
 
 _log = logging.getLogger(__name__)
 
-_DELTA: Final = ("io.delta:delta-spark_4.2_2.13", "4.4.0")
+_DELTA: Final = "4.4.0"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _CATALOG: Final = "spark.sql.catalog.spark_catalog"
@@ -102,12 +102,15 @@ def _settings(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _delta_package() -> str:
-    """Delta's package for Spark 4.2, of the version of the Python package ``delta-spark`` if that is installed."""
-    package, version = _DELTA
+    """Delta's package for this Spark, of the version of the Python package ``delta-spark`` if that is installed."""
+    from pyspark import __version__ as spark_version
+
+    release = ".".join(spark_version.split(".")[:2])
     try:
-        return f"{package}:{importlib.metadata.version('delta-spark')}"
+        version = importlib.metadata.version("delta-spark")
     except importlib.metadata.PackageNotFoundError:
-        return f"{package}:{version}"
+        version = _DELTA
+    return f"io.delta:delta-spark_{release}_2.13:{version}"
 
 
 def _warn_of_running_jvm(jar: Path) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .spark_support import HAS_DELTA, HAS_PYTHON_SOURCE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,6 +28,8 @@ JVM, PYTHON = "dspark-json", "dspark-json-python"
 @pytest.fixture(params=[JVM, PYTHON], ids=["jvm", "python"])
 def adapter(request: pytest.FixtureRequest) -> str:
     """The name of an adapter for ``format(…)``: a test with it holds for both."""
+    if request.param == PYTHON and not HAS_PYTHON_SOURCE:
+        pytest.skip("this Spark is too old for the Python source")
     return str(request.param)
 
 
@@ -57,9 +61,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.Builder().master("local[2]").appName("dspark-json tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = configure_spark(builder, delta=True).getOrCreate()
+    session = configure_spark(builder, delta=HAS_DELTA).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    session.dataSource.register(_python_source())
+    if HAS_PYTHON_SOURCE:
+        session.dataSource.register(_python_source())
     try:
         yield session
     finally:

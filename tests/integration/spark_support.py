@@ -1,10 +1,13 @@
-"""What the tests with Spark share: spools of recorded answers, and queries over them."""
+"""What the tests with Spark share: spools of recorded answers, queries over them, and what this Spark has."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from dspark_json.spool.record import Record
 from dspark_json.spool.writer import LaneWriter, WriterSettings
@@ -18,6 +21,11 @@ ANSWERS = [
     for line in (Path(__file__).parents[1] / "fixtures" / "vllm" / "answers.ndjson").read_text().splitlines()
 ]
 SETTINGS = WriterSettings(segment_bytes=20_000, retention_bytes=1 << 30, min_free_ratio=0.0)
+SPARK = tuple(int(part) for part in importlib.metadata.version("pyspark").split(".")[:2])
+HAS_DELTA = SPARK <= (4, 2)  # there is no Delta Lake for newer ones yet
+HAS_PYTHON_SOURCE = SPARK >= (4, 2)  # older ones don't let a Python source limit a micro-batch
+needs_python_source = pytest.mark.skipif(not HAS_PYTHON_SOURCE, reason="this Spark is too old for the Python source")
+TABLES = "delta" if HAS_DELTA else "parquet"
 META = b'"request_id":"r","path":"/v1/chat/completions","status":200,"stream":false,"completed":true'
 
 
@@ -38,7 +46,7 @@ def write(folder: Path, count: int, lanes: int = 1) -> list[str]:
     return ids
 
 
-def drain(frame: DataFrame, folder: Path, kind: str = "delta") -> StreamingQuery:
+def drain(frame: DataFrame, folder: Path, kind: str = TABLES) -> StreamingQuery:
     """Append what there is to ``folder/table``, from where its checkpoint is."""
     query = (
         frame.writeStream.format(kind)

@@ -21,7 +21,7 @@ from typed_spools import answer, schema
 from typed_spools import write as write_typed
 
 from .conftest import JVM, PYTHON
-from .spark_support import as_json, drain, write
+from .spark_support import HAS_DELTA, as_json, drain, needs_python_source, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,6 +71,7 @@ def offsets(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text().splitlines()[-1] for path in files if path.name.isdigit()}
 
 
+@needs_python_source
 def test_the_session_has_both_adapters(spark: SparkSession, folder: Path) -> None:
     write(folder, 2)
     for adapter, scan in ((JVM, "BatchScan"), (PYTHON, "python")):
@@ -80,6 +81,7 @@ def test_the_session_has_both_adapters(spark: SparkSession, folder: Path) -> Non
     assert len(workers(spark)) == 1
 
 
+@needs_python_source
 @pytest.mark.parametrize(
     "options",
     [
@@ -98,6 +100,7 @@ def test_both_have_the_same_schema_metadata_included(
     assert as_json(found[0]) == as_json(found[1])
 
 
+@needs_python_source
 @pytest.mark.parametrize("first", [JVM, PYTHON], ids=["jvm-first", "python-first"])
 def test_a_checkpoint_of_one_adapter_goes_on_in_the_other(
     spark: SparkSession, folder: Path, tmp_path: Path, first: str
@@ -273,6 +276,7 @@ def message(run: Callable[[], object]) -> str:
     return text[text.index("DSPARK_JSON_") :].splitlines()[0].strip()
 
 
+@needs_python_source
 @pytest.mark.parametrize(
     ("options", "columns"),
     [
@@ -301,7 +305,7 @@ def test_an_error_has_one_text_in_both(
     assert message(lambda: read(JVM)) == message(lambda: read(PYTHON))
 
 
-@pytest.fixture(params=["spark", "delta"])
+@pytest.fixture(params=["spark", "delta"] if HAS_DELTA else ["spark"])
 def catalog(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session with Spark's own session catalog, and one with Delta's, which Spark gives tables in another form."""
     session = spark.newSession()
@@ -332,6 +336,7 @@ def test_a_table_keeps_no_key(catalog: SparkSession, folder: Path, how: str) -> 
     assert KEY not in str(caught.value)
 
 
+@needs_python_source
 def test_the_python_source_refuses_a_table(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="TEMPORARY VIEW") as caught:
         spark.sql(f"create table t using `{PYTHON}` options (vllm_endpoint 'http://h:1', vllm_api_key '{KEY}')")

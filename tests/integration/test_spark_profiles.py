@@ -12,6 +12,8 @@ from dspark_json.schema.profiles import shipped_profiles
 from dspark_json.spool.record import Record
 from dspark_json.spool.writer import LaneWriter
 
+from .spark_support import TABLES
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -37,12 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_delta_takes_the_rows_of_every_shipped_profile(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_a_table_takes_the_rows_of_every_shipped_profile(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     for number, name in enumerate([*shipped_profiles(), ",".join(shipped_profiles())]):
         rows = spark.read.format("dspark-json").option("profile", name).load(str(folder))
         table = str(tmp_path / f"table-{number}")
-        rows.write.format("delta").save(table)
-        assert spark.read.format("delta").load(table).schema.simpleString() == rows.schema.simpleString()
+        rows.write.format(TABLES).save(table)
+        assert spark.read.format(TABLES).load(table).schema.simpleString() == rows.schema.simpleString()
 
 
 def test_a_stream_has_the_values_of_shipped_profiles_and_of_a_users_own(
@@ -54,7 +56,7 @@ def test_a_stream_has_the_values_of_shipped_profiles_and_of_a_users_own(
     table = str(tmp_path / "table")
     query = (
         source.load(str(folder))
-        .writeStream.format("delta")
+        .writeStream.format(TABLES)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start(table)
@@ -62,7 +64,7 @@ def test_a_stream_has_the_values_of_shipped_profiles_and_of_a_users_own(
     assert query.awaitTermination(120)
     shown = "metadata.gpu_utilization_pct", "usage.prompt_cache_hit_tokens", "usage.reasoning_tokens", "_rescued_data"
     blocks = "choices[0].message.code_blocks[0].code"
-    assert [tuple(row) for row in spark.read.format("delta").load(table).selectExpr(*shown, blocks).collect()] == [
+    assert [tuple(row) for row in spark.read.format(TABLES).load(table).selectExpr(*shown, blocks).collect()] == [
         (91.5, 6, 2, None, "select 1")
     ]
 

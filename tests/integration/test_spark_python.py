@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .spark_support import HAS_PYTHON_SOURCE, needs_python_source
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 from pyspark.sql import SparkSession
@@ -18,7 +20,32 @@ spark.read.format("dspark-json").load("/tmp")
 """
 
 
+def run(python: str | Path) -> str:
+    """What the program says, without what the session of other tests has set for its own workers."""
+    plain = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHONPATH"))
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**plain, "PYSPARK_PYTHON": str(python)},
+    )
+    assert ran.returncode != 0
+    return ran.stderr
+
+
 @pytest.mark.spark
+@pytest.mark.skipif(HAS_PYTHON_SOURCE, reason="this Spark has all that the Python source needs")
+def test_a_spark_that_is_too_old_says_so_and_names_the_connector() -> None:
+    said = run(sys.executable)
+    assert "DSPARK_JSON_MISSING_PACKAGE: Spark 4." in said
+    assert "is too old for the Python source of dspark-json. Add the connector's jar" in said
+
+
+@pytest.mark.spark
+@needs_python_source
 def test_a_python_without_our_requirements_is_named_with_the_remedy(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False)
     bare = tmp_path / "bare/bin/python"
@@ -33,19 +60,6 @@ def test_a_python_without_our_requirements_is_named_with_the_remedy(tmp_path: Pa
             check=True,
         ).stdout.strip()
         (Path(site) / package).symlink_to(source)
-    # Without what the session of other tests has set for its own workers.
-    plain = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHONPATH"))
-    }
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**plain, "PYSPARK_PYTHON": str(bare)},
-    )
-    assert ran.returncode != 0
-    assert (
-        f"DSPARK_JSON_MISSING_PACKAGE: Spark runs {bare}, which has no package httpx. Set PYSPARK_PYTHON" in ran.stderr
-    )
-    assert "ModuleNotFoundError" not in ran.stderr
+    said = run(bare)
+    assert f"DSPARK_JSON_MISSING_PACKAGE: Spark runs {bare}, which has no package httpx. Set PYSPARK_PYTHON" in said
+    assert "ModuleNotFoundError" not in said

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from serving import elsewhere, free_port, hook, serving
 
-from .spark_support import ANSWERS, as_json, drain, write
+from .spark_support import ANSWERS, TABLES, as_json, drain, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_the_first_example_of_the_articles_runs(
 
     ids = write(folder, 20, lanes=2)
     drain(stream(), tmp_path)
-    table = spark.read.format("delta").load(str(tmp_path / "table"))
+    table = spark.read.format(TABLES).load(str(tmp_path / "table"))
     rows = {row["id"]: row for row in table.collect()}
     assert sorted(rows) == sorted(ids)
     assert table.count() == len(ids)
@@ -85,7 +85,7 @@ def test_rows_are_the_same_from_folder_http_batch_and_stream(
         assert as_json(over_http) == whole
         limited = {**options, "maxRecordsPerTrigger": "20", "minPartitions": "3"}
         drain(spark.readStream.format(adapter).options(**limited).load(), tmp_path)
-        table = spark.read.format("delta").load(str(tmp_path / "table"))
+        table = spark.read.format(TABLES).load(str(tmp_path / "table"))
         assert as_json(table) == whole
         plan = over_http._jdf.queryExecution().toString()
         assert KEY not in plan

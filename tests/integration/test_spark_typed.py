@@ -16,6 +16,8 @@ from dspark_json.schema.jsonschema import from_json_schema
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.record import Record
 
+from .spark_support import HAS_DELTA, TABLES
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -38,9 +40,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def started(frame: DataFrame, folder: Path) -> StreamingQuery:
-    """A stream into the Delta table in ``folder``, from where its checkpoint is."""
+    """A stream into the table in ``folder``, from where its checkpoint is."""
     return (
-        frame.writeStream.format("delta")
+        frame.writeStream.format(TABLES)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .option("mergeSchema", "true")
         .trigger(processingTime="100 milliseconds")
@@ -58,7 +60,7 @@ def drain(frame: DataFrame, folder: Path) -> None:
 
 
 def table(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    frame = spark.read.format("delta").load(str(folder / "table"))
+    frame = spark.read.format(TABLES).option("mergeSchema", "true").load(str(folder / "table"))
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
@@ -76,7 +78,7 @@ def failure(frame: DataFrame, folder: Path) -> str:
     return "".join(texts)
 
 
-def test_contents_are_columns_of_a_delta_table(spark: SparkSession, adapter: str, folder: Path, tmp_path: Path) -> None:
+def test_contents_are_columns_of_a_table(spark: SparkSession, adapter: str, folder: Path, tmp_path: Path) -> None:
     good, fenced = answer('{"item name":"tea","n":2}'), answer('```json\n{"item name":"rice","n":"x","k":1}\n```')
     write(folder, good, fenced, answer("no idea"), Record(b'"path":"/"', b'"id":'))
     content = {"properties": {"item name": {"type": "string"}, "n": {"type": "integer"}}}
@@ -100,7 +102,7 @@ def test_contents_are_columns_of_a_delta_table(spark: SparkSession, adapter: str
     assert [row["rest"] for row in rows if row["rest"]] == ['{"choices[0].parsed.n": "x", "choices[0].parsed.k": 1}']
     assert [row["bad_line"][:11] for row in rows if row["bad_line"]] == ['{"_dspark":']
 
-    kept = spark.read.format("delta").load(str(tmp_path / "table"))
+    kept = spark.read.format(TABLES).load(str(tmp_path / "table"))
     flat = kept.selectExpr("id", "created", "inline(choices)").select("id", "created", "parsed.*")
     assert flat.columns == ["id", "created", "item_name", "n"]
     assert sorted(str(row["item_name"]) for row in flat.collect()) == ["None", "rice", "tea"]
@@ -208,6 +210,7 @@ def test_a_schema_that_changes_while_the_query_runs(
     ]
 
 
+@pytest.mark.skipif(not HAS_DELTA, reason="no Delta Lake for this Spark")
 def test_delta_takes_the_type_of_every_case_of_the_corpus(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 

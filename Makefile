@@ -23,7 +23,7 @@ SECONDS ?= 60
 RELEASE ?=
 SPARK := $(BUILD)/spark-$(RELEASE)
 SPARK_NEEDS := httpx orjson pyarrow hypothesis pytest pytest-timeout uvicorn
-SPARK_TESTS := $(patsubst %,tests/integration/test_spark_%.py,jvm pruning stream typed profiles python)
+SPARK_TESTS := $(patsubst %,tests/integration/test_spark_%.py,jvm pruning stream typed profiles connect python)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-spark test-vllm lint format bench soak fuzz jar test-gpu gpu-bundle docs clean java maven rust
@@ -88,7 +88,7 @@ $(SPARK)/.ready: $(READY)
 	@test -n "$(RELEASE)" || { echo "make: say which Spark: make test-spark RELEASE=4.1.4" >&2; exit 1; }
 	@echo "Installing Spark $(RELEASE) into $(SPARK) …"
 	@test -x $(SPARK)/bin/python || $(BIN)/python -m venv $(SPARK)
-	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check pyspark==$(RELEASE) $(SPARK_NEEDS) > $(SPARK).log 2>&1 || { \
+	@$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check "pyspark[connect]==$(RELEASE)" $(SPARK_NEEDS) > $(SPARK).log 2>&1 || { \
 	  echo "make: Spark $(RELEASE) could not be installed: $$(grep -m 1 -i '^ *error' $(SPARK).log); see $(SPARK).log" >&2; exit 1; }
 	@touch $@
 

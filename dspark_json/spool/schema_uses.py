@@ -20,9 +20,9 @@ SCHEMAS_MEMBER: Final = "schemas"
 
 
 class SchemaUse(NamedTuple):
-    """``count`` requests asked for a schema, the last of them at ``last_used`` (µs since the epoch; 0: none did)."""
+    """``requests`` asked for a schema, the last of them at ``last_used`` (µs since the epoch; 0: none did)."""
 
-    count: int
+    requests: int
     last_used: int
 
 
@@ -40,7 +40,7 @@ class SchemaUses:
         """One more request asked for the schema."""
         with self._lock:
             old = self._uses.get(hash, _NEVER)
-            self._uses[hash] = SchemaUse(old.count + 1, max(old.last_used, at_us))
+            self._uses[hash] = SchemaUse(old.requests + 1, max(old.last_used, at_us))
 
     def snapshot(self) -> dict[str, SchemaUse]:
         """All uses at one moment."""
@@ -49,7 +49,7 @@ class SchemaUses:
 
     def to_member(self) -> dict[str, dict[str, int]]:
         """The uses as ``stats.json`` has them: ``{"<hash>": {"count": 3, "last_used": 1795970578000000}}``."""
-        return {key: {"count": use.count, "last_used": use.last_used} for key, use in self.snapshot().items()}
+        return {key: {"count": use.requests, "last_used": use.last_used} for key, use in self.snapshot().items()}
 
 
 def load_schema_uses(lane: Path) -> SchemaUses:
@@ -72,7 +72,7 @@ def summed(parts: Iterable[Mapping[str, SchemaUse]]) -> dict[str, SchemaUse]:
     for part in parts:
         for key, use in part.items():
             old = total.get(key, _NEVER)
-            total[key] = SchemaUse(old.count + use.count, max(old.last_used, use.last_used))
+            total[key] = SchemaUse(old.requests + use.requests, max(old.last_used, use.last_used))
     return total
 
 
@@ -81,7 +81,7 @@ def documents_with_uses(stored: Iterable[StoredSchema], uses: Mapping[str, Schem
     found = []
     for schema in stored:
         use = uses.get(schema.hash, _NEVER)
-        found.append({**schema.document, "hash": schema.hash, "count": use.count, "last_used": use.last_used})
+        found.append({**schema.document, "hash": schema.hash, "count": use.requests, "last_used": use.last_used})
     return found
 
 

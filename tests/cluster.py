@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-START_S: Final = 180
+START_S: Final = 300
 
 
 def can_have_views() -> bool:

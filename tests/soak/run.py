@@ -156,10 +156,13 @@ class Server:
         self.running.kill()
 
     def end(self) -> None:
-        """SIGTERM, and wait."""
+        """SIGTERM, and wait: a busy machine takes its time, and what is killed meanwhile has no records."""
         if self.running is not None:
             if self.running.running:
                 os.kill(self.running.pid, signal.SIGTERM)
+            deadline = time.monotonic() + _WAIT_SEC
+            while self.running.running and time.monotonic() < deadline:
+                time.sleep(0.02)
             self.running.stop()
 
 

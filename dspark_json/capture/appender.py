@@ -167,7 +167,10 @@ class Appender:
 
     def _run(self) -> None:
         self._open()
-        self._schemas.warm_up()
+        # Answers that are there already go first: on a busy machine the warming up may take longer than they are held.
+        is_warm = not self.backlog.is_ready
+        if is_warm:
+            self._schemas.warm_up()
         self._opened.set()
         maintain_at = time.monotonic() + _MAINTAIN_SECONDS
         while True:
@@ -177,6 +180,9 @@ class Appender:
                     self._write(group)
                 elif self._closing:
                     break
+                elif not is_warm:
+                    is_warm = True
+                    self._schemas.warm_up()
                 if time.monotonic() >= maintain_at:
                     self.backlog.take_over_if_left()
                     self._maintain()

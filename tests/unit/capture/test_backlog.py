@@ -104,7 +104,7 @@ def test_a_schema_is_registered_in_the_thread_and_then_known_to_the_loop_however
         asyncio.run(run())
         (use,) = hook._appender.schema_uses().values()
     assert seen == ["dspark-json-writer", "MainThread", "MainThread", "MainThread"]
-    assert use.count == 4
+    assert use.requests == 4
     assert len({found["_dspark"]["schema"]["hash"] for found in records(tmp_path)}) == 1
 
 

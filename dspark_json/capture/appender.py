@@ -62,6 +62,7 @@ class Appender:
         self._on_open = on_open
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._warming: threading.Thread | None = None
         self._closing = False
         self._opened = threading.Event()
         self._writer: LaneWriter | None = None
@@ -162,13 +163,22 @@ class Appender:
                 timeout,
                 self.backlog.weight,
             )
+        if self._warming is not None:
+            self._warming.join(timeout)  # an interpreter that ends in the midst of an import may crash
 
     # -- the writer thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         self._open()
-        self._schemas.warm_up()
-        self._opened.set()
+        # Not in this thread: on a busy machine it may take longer than the first answers are held.
+        warming = threading.Thread(target=self._warm_up, name="dspark-json-warm-up", daemon=True)
+        try:
+            warming.start()
+        except RuntimeError:  # no thread is to be had
+            self.note_exception()
+            self._opened.set()
+        else:
+            self._warming = warming
         maintain_at = time.monotonic() + _MAINTAIN_SECONDS
         while True:
             try:
@@ -186,6 +196,10 @@ class Appender:
         self._mirror.close()
         if self._writer is not None:
             self._writer.close()
+
+    def _warm_up(self) -> None:
+        self._schemas.warm_up()
+        self._opened.set()
 
     def _rouse(self) -> None:
         if not self._wake.is_set():

@@ -52,7 +52,7 @@ class SchemaRegistrar:
     """Puts schemas into the registry before the records that refer to them; belongs to the writer thread.
 
     Nothing is raised: a failure is counted as ``hook_exceptions``, a schema without room as ``schema_overflow``.
-    ``recall``, for schemas that came before, is for the event loop.
+    ``recall``, for schemas that came before, is for the event loop; ``warm_up`` for any thread.
     """
 
     def __init__(self, count: Callable[[str], None], note_exception: Callable[[], None], pacer: Pacer) -> None:

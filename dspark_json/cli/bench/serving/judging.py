@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dspark_json.cli.bench.serving.reply import Exchange
 
 VALID: Final = "ok"
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LONGEST_INTEGER: Final = 4_000  # Python refuses integers of more than 4,300 digits
 
 
@@ -105,9 +107,20 @@ class Judge:
         )
 
     def _violated(self, schema: str, content: str) -> str | None:
-        value: Any = json.loads(content, parse_float=_decimal, parse_int=_integer)
+        value = _encodable(json.loads(content, parse_float=_decimal, parse_int=_integer))
         first = next(iter(self._validators[schema].iter_errors(value)), None)
         return None if first is None else str(first.schema_path[-1])
+
+
+def _encodable(value: Any) -> Any:
+    """A value with U+FFFD for lone surrogates, as the source has them; the library takes no others."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(item) for name, item in value.items()}
+    return value
 
 
 def _decimal(text: str) -> Decimal:

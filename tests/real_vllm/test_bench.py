@@ -46,7 +46,7 @@ def test_acceptance_over_500_answers_is_what_the_server_counted(
     draft = {"model": str(TINY), "method": "draft_model", "num_speculative_tokens": 3}
     with Vllm(tmp_path, [*TELL_ACCEPTANCE, "--speculative-config", json.dumps(draft)]) as server:
         before = counted(server)
-        words = ("--requests", ANSWERS, "--warm-up", 0, "--max-tokens", 60)
+        words = ("--requests", ANSWERS, "--warm-up", 0, "--max-tokens", 40)
         (found,) = bench(capsys, "serve", "--endpoint", server.address, *words)["servers"]
         grown = {name: value - before[name] for name, value in counted(server).items()}
     assert (found["answers"], found["failures"]) == (ANSWERS, {})
@@ -55,7 +55,7 @@ def test_acceptance_over_500_answers_is_what_the_server_counted(
     assert found["acceptance"]["source"] == "answers"
     own, counters = found["acceptance"]["answers"], found["acceptance"]["counters"]
     assert own["told_by"] == ANSWERS
-    assert grown["accepted_tokens"] > ANSWERS
+    assert grown["accepted_tokens"] > 100
     for told in (own, counters):
         assert told["draft_tokens"] == pytest.approx(grown["draft_tokens"], rel=0.01)
         assert told["accepted_tokens"] == pytest.approx(grown["accepted_tokens"], rel=0.01)

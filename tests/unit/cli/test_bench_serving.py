@@ -30,7 +30,14 @@ vllm:spec_decode_num_draft_tokens_total{{engine="0",model_name="tiny"}} {1}.0
 vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="tiny"}} {2}.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="tiny",position="0"}} {2}.0
 """
-LIMIT = {"type": "object", "properties": {"amount": {"type": "number"}, "n": {"type": "integer", "maximum": 9}}}
+LIMIT = {
+    "type": "object",
+    "properties": {
+        "amount": {"type": "number"},
+        "n": {"type": "integer", "maximum": 9},
+        "name": {"type": "string", "maxLength": 2},
+    },
+}
 
 
 def events(*documents: object, done: bool = True) -> bytes:
@@ -110,9 +117,11 @@ def test_an_answer_is_json_and_follows_its_schema_by_the_text_it_is() -> None:
     judge = Judge([Task("limit", "", LIMIT)])
     cases = {
         '{"amount":5E991127,"n":9}': ("ok", None),  # beyond a double
-        '{"amount":-1e99999999999999999999}': ("ok", None),
-        '{"amount":' + "9" * 5000 + "}": ("ok", None),
+        '{"amount":-1e99999999999999999999}': ("ok", "value not checked"),  # beyond a decimal
+        '{"amount":' + "9" * 5000 + "}": ("ok", "value not checked"),
         '{"n":10}': ("ok", "maximum"),
+        '{"name":"\\ud800\\udc00\\ud800"}': ("ok", None),  # one letter, and half of one
+        '{"name":"\\ud800\\ud800\\ud800"}': ("ok", "maxLength"),
         '{"amount":"5"}': ("ok", "type"),
         "[1]": ("ok", "type"),
         '{"amount":1': ("invalid", None),

@@ -6,18 +6,15 @@ The rate is accepted / drafted tokens, the length 1 + accepted tokens / steps wi
 
 from __future__ import annotations
 
-import re
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS, series_of
 from dspark_json.spool.http_answers import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_COUNTER: Final = re.compile(
-    r"vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens)(?:_total)?(\{[^\n]*\})? ([0-9.eE+]+)(?: [0-9]+)?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +60,9 @@ class Counters:
     @classmethod
     def of(cls, text: str) -> Counters:
         """Read them off the Prometheus text of ``GET /metrics``."""
-        found: dict[tuple[str, str], int] = {}
-        for line in text.splitlines():
-            if (match := _COUNTER.fullmatch(line)) is not None:
-                found[match[1], match[2] or ""] = int(float(match[3]))
-        return cls(found)
+        return cls(
+            {key: int(value) for key, value in series_of(text, DRAFTS, DRAFTED, ACCEPTED).items() if value < math.inf}
+        )
 
     def since(self, before: Counters) -> Growth | None:
         """What was added since ``before``; None where there are no such counters."""
@@ -80,7 +75,7 @@ class Counters:
             if value < earlier:  # the server was started anew in between, and counts from 0
                 reset, earlier = True, 0
             sums[name] = sums.get(name, 0) + value - earlier
-        counted = Acceptance(sums.get("drafts", 0), sums.get("draft_tokens", 0), sums.get("accepted_tokens", 0))
+        counted = Acceptance(sums.get(DRAFTS, 0), sums.get(DRAFTED, 0), sums.get(ACCEPTED, 0))
         return Growth(counted, reset=reset)
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Final
 
 from dspark_json.cli.bench.serving.reply import Problem, Reply, read_reply
 from dspark_json.cli.lines import Line
 from dspark_json.cli.outcomes import AnswerParser
 from dspark_json.engine.native import NativeEngine
+from dspark_json.schema.constraints import Constraints
 from dspark_json.schema.fields import STRING
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from dspark_json.cli.bench.serving.reply import Exchange
 
 VALID: Final = "ok"
-_LONGEST_INTEGER: Final = 4_000  # Python refuses integers of more than 4,300 digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class Answer:
 
     ``status`` is what ``parse_status`` would be; only where it is ``ok`` is the content JSON and nothing else.
     ``json_bytes`` is the size of such a content, 0 for others. ``violated`` is the keyword of its schema that it breaks
-    first, None where it follows the schema or is no JSON.
+    first, or why that can't be said; None where it follows the schema or is no JSON.
     """
 
     schema: str
@@ -62,7 +59,7 @@ class Judge:
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         """``tasks`` have the schemas of the answers."""
-        self._validators = {task.name: jsonschema_rs.validator_for(dict(task.schema)) for task in tasks}
+        self._constraints = {task.name: Constraints(task.schema) for task in tasks}
         self._parser = AnswerParser(NativeEngine(), STRING, "auto")
 
     def judge(self, exchanges: Sequence[Exchange]) -> tuple[list[Answer], Counter[Problem]]:
@@ -105,19 +102,7 @@ class Judge:
         )
 
     def _violated(self, schema: str, content: str) -> str | None:
-        value: Any = json.loads(content, parse_float=_decimal, parse_int=_integer)
-        first = next(iter(self._validators[schema].iter_errors(value)), None)
-        return None if first is None else str(first.schema_path[-1])
-
-
-def _decimal(text: str) -> Decimal:
-    """A number as it is written: one beyond a double is a number all the same."""
-    try:
-        return Decimal(text)
-    except InvalidOperation:  # an exponent of some twenty digits: as far from 0, or as near, as decimals go
-        end = Decimal("1E-999999999" if "e-" in text.lower() else "1E+999999999")
-        return end.copy_negate() if text.startswith("-") else end
-
-
-def _integer(text: str) -> int | Decimal:
-    return int(text) if len(text) <= _LONGEST_INTEGER else Decimal(text)
+        found = self._constraints[schema].violations(content.encode("utf-8", "replace"))
+        if not found:
+            return None
+        return found[0].rpartition(" ")[2] if found[0].startswith("#") else found[0]

@@ -54,7 +54,8 @@ Made from `dspark_json/capture/metrics.py` and `dspark_json/source/metrics.py` b
 ## Of the server
 
 `GET /dspark/metrics` gives them as Prometheus text; it has counts only and needs no key. `<spool>/lanes/*/stats.json`
-has the same counters for each lane, and docker/ has alerts and a dashboard made of them.
+has the same counters for each lane; `dspark-json monitor` ([monitor.md](monitor.md)) and docker/ show them, and alert
+on them.
 
 {_meanings({f"dspark_{name}_total": text for name, text in COUNTERS.items()})}
 Of each lane, as gauges with the label `lane`:

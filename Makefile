@@ -23,6 +23,8 @@ SECONDS ?= 60
 RELEASE ?=
 SPARK := $(BUILD)/spark-$(RELEASE)
 SPARK_NEEDS := httpx orjson pyarrow hypothesis pytest pytest-timeout uvicorn
+# PySpark 4.0 leaves the socket of each collect() to the garbage collector.
+SPARK_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 SPARK_TESTS := $(patsubst %,tests/integration/test_spark_%.py,jvm pruning stream typed profiles connect python)
 BATCHES ?= 10000
 
@@ -44,7 +46,7 @@ test: java $(JAR) $(READY) ## Run all tests (Java 17, Maven)
 	@$(BIN)/pytest
 
 test-spark: java $(JAR) $(READY) $(SPARK)/.ready ## Run the tests of Spark on another RELEASE of it: RELEASE=4.1.4 (Java 17)
-	@PYTHONPATH=$(CURDIR) $(SPARK)/bin/python -m pytest $(SPARK_TESTS)
+	@PYTHONPATH=$(CURDIR) $(SPARK)/bin/python -m pytest $(SPARK_WARNINGS) $(SPARK_TESTS)
 
 test-vllm: java $(JAR) $(READY) $(VLLM)/.ready ## Run the tests on a real vLLM (CPU; the first time 6 GB to fetch)
 	@$(BIN)/pytest tests/real_vllm

@@ -55,10 +55,13 @@ def test_the_first_example_of_the_articles_runs(
 
     ids = write(folder, 20, lanes=2)
     drain(stream(), tmp_path)
-    table = spark.read.format(TABLES).load(str(tmp_path / "table"))
-    rows = {row["id"]: row for row in table.collect()}
+
+    def table() -> DataFrame:
+        return spark.read.format(TABLES).load(str(tmp_path / "table"))
+
+    rows = {row["id"]: row for row in table().collect()}
     assert sorted(rows) == sorted(ids)
-    assert table.count() == len(ids)
+    assert table().count() == len(ids)
     for number, answer in enumerate(ANSWERS[:20]):
         row = rows[f"0001-{number}"]
         assert row["created"] == dt.datetime.fromtimestamp(answer["created"], dt.UTC).replace(tzinfo=None)
@@ -66,10 +69,10 @@ def test_the_first_example_of_the_articles_runs(
         assert row["token_count"] == answer["usage"]["total_tokens"]
 
     drain(stream(), tmp_path)
-    assert table.count() == len(ids)
+    assert table().count() == len(ids)
     ids += write(folder, 3)
     drain(stream(), tmp_path)
-    assert sorted(row["id"] for row in table.select("id").collect()) == sorted(ids)
+    assert sorted(row["id"] for row in table().select("id").collect()) == sorted(ids)
 
 
 def test_rows_are_the_same_from_folder_http_batch_and_stream(

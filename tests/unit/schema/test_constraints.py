@@ -163,5 +163,5 @@ def test_wide_schemas_and_long_chains_are_affordable() -> None:
 
 def test_without_its_package_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    with pytest.raises(MissingPackageError, match=r"dspark-json\[constraints\]"):
+    with pytest.raises(MissingPackageError, match=r"dspark-json\[checks\]"):
         require_checker()

@@ -161,7 +161,7 @@ def test_nothing_is_checked_where_violations_are_not_asked_for(
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # whoever checks would fail now
     batches = [batch for split in query.batch_splits() for batch in TaskReader(task).batches(split)]
     assert sum(batch.num_rows for batch in batches) == 2
-    with pytest.raises(MissingPackageError, match=r"dspark-json\[constraints\]"):
+    with pytest.raises(MissingPackageError, match=r"dspark-json\[checks\]"):
         Query.resolve({"path": str(tmp_path), **ON})
 
 

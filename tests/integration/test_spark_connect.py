@@ -37,5 +37,6 @@ def test_a_client_reads_batches_and_streams_and_sees_errors_by_their_code(tmp_pa
     assert found["batches"] == 3
     assert found["adapter"] == "jvm"
     assert 0 < found["arrow_bytes"] < 10_000  # only the columns that are selected
-    assert 'DSPARK_JSON_UNKNOWN_OPTION: "maxRecordPerTrigger" is not an option' in found["error"]
+    # Connect hands options over in lower case.
+    assert 'DSPARK_JSON_UNKNOWN_OPTION: "maxrecordpertrigger" is not an option' in found["error"]
     assert 'Did you mean "maxRecordsPerTrigger"?' in found["error"]

@@ -110,7 +110,7 @@ def _content(order: dict[str, Any], model: str, chance: random.Random) -> tuple[
     if fault == "text amount":
         order["amount"] = f"{order['amount']} {order['currency']}"
     elif fault == "extra":
-        order |= chance.choice(({"note": "gift"}, {"vat": "19%"}, {"shipping": "express"}))
+        order[chance.choice(("note", "vat", "shipping"))] = chance.choice(("gift", "19%", "express"))
     text = json.dumps(order)
     if fault == "cut":
         return text[: chance.randint(len(text) // 3, len(text) - 2)], "length"

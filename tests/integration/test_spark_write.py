@@ -38,7 +38,7 @@ def test_a_stream_can_not_be_written(spark: SparkSession, tmp_path: Path, adapte
     answers = spark.readStream.format(adapter).load(str(tmp_path / "spool"))
     writer = answers.writeStream.format(adapter).option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(Exception, match=SAID):
-        writer.start(str(tmp_path / "spool")).awaitTermination(60)
+        writer.start(str(tmp_path / "spool")).awaitTermination(240)
 
 
 def test_a_reader_is_still_told_what_is_wrong_with_its_schema(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ GUARANTEES: Final = (
     Guarantee(
         "Serving is untouched",
         "Bytes, message boundaries and order are the server's own, with one header more (`x-dspark: json`). In `write` "
-        "and `fsync` the message that completes an answer waits for its record, `DSPARK_HOLD_MS` at most.",
+        "and `fsync` the message that completes an answer waits for its record, `DSPARK_HOLD_MS` "
+        "at most (of an event loop that has its turns).",
         (
             ("unit/capture/test_transparency.py", "test_every_byte_on_the_wire_is_the_same_but_for_the_header"),
             ("unit/capture/test_transparency.py", "test_messages_are_the_same_with_and_without_the_hook"),

@@ -56,7 +56,7 @@ class DSparkJsonDataSource(DataSource):
                     "vllm_api_key_file or DSPARK_API_KEY, not in SQL.",
                 )
             if "checkpointlocation" in self.options:  # a sink is made with it, before its writer is asked for
-                raise _source_only()
+                raise _source_only(" On readStream leave checkpointLocation out: it belongs to writeStream.")
             self._row_type = Query.resolve(self.options).row_type
 
     @classmethod
@@ -89,12 +89,12 @@ class DSparkJsonDataSource(DataSource):
             raise _source_only()
 
 
-def _source_only() -> SourceOnlyError:
+def _source_only(hint: str = "") -> SourceOnlyError:
     """The error for a sink; the connector's is the same (``DSparkJsonException.java``)."""
     return SourceOnlyError(
         "dspark-json is a source: nothing can be written with it",
         remedy='Write to a table, such as format("delta"). '
-        "Answers come into a spool by the server's hook, or from files by `dspark-json import`.",
+        "Answers come into a spool by the server's hook, or from files by `dspark-json import`." + hint,
     )
 
 

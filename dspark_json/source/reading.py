@@ -113,11 +113,13 @@ def _other_machine_named(split: Split) -> Iterator[None]:
         if not means_another_place(split):
             raise
         kind = "folder" if is_folder(split.endpoint) else "server"
+        anew = " Where it is the same one, its spool was made anew: restart the query."
         raise SpoolElsewhereError(
             f"{split.endpoint} is not the {kind} on {socket.gethostname()} that it is on the driver's machine, "
             f"{split.planned_on.split(' ')[0]} ({error.message})",
             remedy="Executors need a folder that is mounted on all machines, or vllm_endpoint with an address that "
-            "means the same on all of them (not localhost), and vllm_api_key.",
+            "means the same on all of them (not localhost), and vllm_api_key."
+            + (anew if isinstance(error, SpoolReplacedError) else ""),
         ) from error
 
 

@@ -38,4 +38,7 @@ def first_damaged(buffer: memoryview, ends: Sequence[int], crcs: Sequence[int]) 
     Record i is ``buffer[ends[i - 1] or 0 : ends[i]]``. One that ends where it begins, or beyond the buffer, is damaged.
     The buffer is read-only. Other threads run meanwhile.
     """
-    return _first_damaged(buffer, ends, crcs)
+    try:
+        return _first_damaged(buffer, ends, crcs)
+    except OverflowError:  # ends that are no positions, of a damaged index: native numbers have 64 bits and no sign
+        return first_damaged_by_zlib(buffer, ends, crcs)

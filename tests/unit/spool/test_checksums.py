@@ -40,7 +40,14 @@ def test_whole_records_are_sound(check: Callable[..., int | None]) -> None:
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize(
     "ends",
-    [pytest.param([3, 3], id="without bytes"), pytest.param([3, 2], id="backwards"), pytest.param([3, 9], id="beyond")],
+    [
+        pytest.param([3, 3], id="without bytes"),
+        pytest.param([3, 2], id="backwards"),
+        pytest.param([3, -50], id="before the first"),
+        pytest.param([3, 9], id="beyond"),
+        pytest.param([3, (1 << 64) - 1], id="far beyond"),
+        pytest.param([3, 1 << 64], id="beyond 64 bits"),
+    ],
 )
 def test_a_record_that_can_not_be_is_damaged_whatever_its_checksum_says(
     check: Callable[..., int | None], ends: list[int]

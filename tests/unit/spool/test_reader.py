@@ -289,6 +289,19 @@ def test_a_time_that_can_not_be_true_is_damage_of_its_record_alone(spool: Path) 
         assert call("0000", 23, 25).next_seq == 25
 
 
+@pytest.mark.parametrize("end", [0, (1 << 64) - 1])
+def test_an_end_that_can_not_be_is_damage_of_its_record(spool: Path, end: int) -> None:
+    _, index = files_of(lane_of(spool), 20)
+    raw = bytearray(index.read_bytes())
+    raw[32 + 24 * 2 : 32 + 24 * 2 + 8] = end.to_bytes(8, "little")  # of record 22
+    index.write_bytes(raw)
+    reader = SpoolReader(spool)
+    with pytest.raises(SpoolCorruptError, match=r"lane 0000, record 2[23]: "):
+        reader.read("0000", 21, 25)
+    assert reader.read("0000", 20, 22).next_seq == 22
+    assert reader.read("0000", 24, 25).next_seq == 25
+
+
 def test_a_clock_that_was_never_set_makes_good_records(tmp_path: Path) -> None:
     with LaneWriter.open(tmp_path, settings(), clock=Clock(5)) as writer:
         writer.append(records(0, 2))

@@ -88,13 +88,20 @@ def pooled_rate(blocks: Sequence[tuple[float, float]]) -> Estimate:
 
 
 def ratio_of_rates(blocks: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> Estimate:
-    """One pooled rate divided by another one, not 0; the interval resamples the blocks of each for itself."""
+    """One pooled rate divided by another one, not 0; the interval resamples the blocks of each for itself.
+
+    Blocks of either may have an amount of 0: beside a resample of nothing but those anything is infinitely fast, and
+    another such one as fast.
+    """
     source = random.Random(_SEED)  # noqa: S311 - no secret
 
     def resampled(sample: Sequence[tuple[float, float]]) -> float:
         return _rate(source.choices(sample, k=len(sample)))
 
-    ratios = [resampled(blocks) / resampled(others) for _ in range(_RESAMPLES)]
+    def ratio(rate: float, other: float) -> float:
+        return rate / other if other else (math.inf if rate else 1.0)
+
+    ratios = [ratio(resampled(blocks), resampled(others)) for _ in range(_RESAMPLES)]
     return _estimate(_rate(blocks) / _rate(others), ratios)
 
 

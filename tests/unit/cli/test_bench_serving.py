@@ -179,8 +179,17 @@ def test_requests_that_failed_are_in_the_figures_by_name() -> None:
 def test_blocks_without_an_answer_have_no_figures_instead_of_wrong_ones() -> None:
     empty = [block(failed=4), block(failed=4)]
     found = figures(empty)
-    assert (found["latency_ms_p99"], found["json_valid"], found["output_tokens_per_second"]) == (None, None, None)
+    assert (found["latency_ms_p99"], found["json_valid"], found["first_json_ms_p50"]) == (None, None, None)
+    assert (found["answers_per_second"], found["output_tokens_per_second"]) == (0, 0)
     assert ratios(empty, [block(answer())] * 2)["latency_ms_p50"] is None
+
+
+def test_a_block_whose_requests_all_failed_took_its_time_for_no_tokens() -> None:
+    found = figures([block(answer(tokens=120)), *[block(failed=20, seconds=29.75)] * 4])
+    assert found["output_tokens_per_second"] == 1.0
+    assert found["output_tokens_per_second_ci"][0] == 0
+    untold = figures([block(answer(tokens=None)), block(failed=20)])
+    assert untold["output_tokens_per_second"] is None  # there are answers, and none tells
 
 
 def test_a_ratio_is_that_of_blocks_measured_together() -> None:
@@ -233,6 +242,21 @@ def test_the_best_length_is_named_with_its_margin_where_the_spread_allows_it() -
     assert (unclear.length, unclear.alike) == (4, (2,))
     assert unclear.sentence().startswith("no difference between 4 and 2 ")
     assert best_length([Point(2, "on", (block(answer(tokens=None)),))]) is None
+
+
+def test_a_length_whose_requests_mostly_failed_is_not_the_best_one() -> None:
+    failing = (block(answer(tokens=120)), *[block(failed=20, seconds=300.0)] * 4)
+    steady = tuple(block(answer(tokens=100)) for _ in range(5))
+    best = best_length([Point(2, "on", steady), Point(7, "on", failing)])
+    assert best is not None
+    assert best.length == 2
+    assert best.sentence().endswith("; requests that failed: 80 of 81 at 7")
+    assert json.dumps(best.document(), allow_nan=False)
+    dead = tuple(block(failed=20, seconds=300.0) for _ in range(5))
+    alone = best_length([Point(2, "on", steady), Point(7, "on", dead)])
+    assert alone is not None
+    assert alone.sentence() == "2 is the only length that gave tokens; requests that failed: 100 of 100 at 7"
+    assert best_length([Point(7, "on", dead)]) is None
 
 
 def test_lengths_are_a_span_or_a_list() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -54,6 +55,11 @@ def test_a_machine_at_half_its_speed_at_times_changes_no_cost() -> None:
     assert estimate.value == pytest.approx(50.0, abs=3.0)
     assert estimate.high - estimate.low < 15.0
     assert ratio_undisturbed(rounds).value == pytest.approx(160 / 110, rel=0.03)
+
+
+def test_a_ratio_of_rates_allows_for_blocks_that_gave_nothing() -> None:
+    ratio = ratio_of_rates([(10.0, 1.0), (0.0, 1.0), (0.0, 1.0)], [(10.0, 1.0), (0.0, 1.0), (0.0, 1.0)])
+    assert (ratio.value, ratio.low, ratio.high) == (1.0, 0.0, math.inf)
 
 
 def test_a_pooled_rate_is_that_of_all_blocks_together() -> None:

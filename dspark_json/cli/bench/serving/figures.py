@@ -40,7 +40,7 @@ def figures(blocks: Sequence[Block]) -> dict[str, Any]:
         "seconds": round(sum(block.seconds for block in blocks), 3),
         **_rate("answers_per_second", blocks, _answers_per_second),
         **_rate("json_mb_per_second", blocks, _json_mb_per_second),
-        **_rate("output_tokens_per_second", blocks, output_tokens_per_second),
+        **_pooled("output_tokens_per_second", output_tokens(blocks)),
         "answers_without_token_count": sum(answer.tokens is None for answer in answers),
         **_quantiles("first_json_ms", firsts),
         **_quantiles("latency_ms", latencies),
@@ -99,9 +99,21 @@ def ratios(blocks: Sequence[Block], baseline: Sequence[Block]) -> dict[str, Any]
 
 
 def output_tokens_per_second(block: Block) -> float | None:
-    """Tokens of the answers of a block over its time; None where no answer says how many it has."""
+    """Tokens of the answers of a block over its time, 0 where none came; None where no answer says how many it has."""
     told = [answer.tokens for answer in block.answers if answer.tokens is not None]
-    return sum(told) / block.seconds if told else None
+    return sum(told) / block.seconds if told or not block.answers else None
+
+
+def output_tokens(blocks: Sequence[Block]) -> list[tuple[float, float]]:
+    """Tokens and seconds of each block that tells; a block whose requests all failed has taken its time for none.
+
+    Empty where there are answers, and none says how many tokens it has.
+    """
+    answers = [answer for block in blocks for answer in block.answers]
+    if answers and all(answer.tokens is None for answer in answers):
+        return []
+    rates = [(output_tokens_per_second(block), block.seconds) for block in blocks]
+    return [(rate * seconds, seconds) for rate, seconds in rates if rate is not None]
 
 
 def _answers_per_second(block: Block) -> float | None:
@@ -145,10 +157,16 @@ _COMPARED: Final[dict[str, Callable[[Block], float | None]]] = {
 
 def _rate(name: str, blocks: Sequence[Block], of_block: Callable[[Block], float | None]) -> dict[str, Any]:
     """A figure over the whole time of the blocks that have it, and its interval."""
-    known = [(rate * block.seconds, block.seconds) for block in blocks if (rate := of_block(block)) is not None]
-    if not known:
+    return _pooled(
+        name, [(rate * block.seconds, block.seconds) for block in blocks if (rate := of_block(block)) is not None]
+    )
+
+
+def _pooled(name: str, amounts: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """The same from an amount and the seconds of each block."""
+    if not amounts:
         return {name: None, f"{name}_ci": None}
-    estimate = pooled_rate(known)
+    estimate = pooled_rate(amounts)
     return {name: _rounded(estimate.value), f"{name}_ci": [_rounded(estimate.low), _rounded(estimate.high)]}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dspark_json.cli.bench.serving.blocks import Measurement, Subject
-from dspark_json.cli.bench.serving.figures import figures, output_tokens_per_second
+from dspark_json.cli.bench.serving.figures import figures, output_tokens
 from dspark_json.cli.bench.serving.launched import LaunchedServer
 from dspark_json.cli.bench.statistics import pooled_rate, ratio_of_rates
 from dspark_json.cli.model_server import model_server
@@ -39,8 +40,12 @@ class Point:
 
     def tokens(self) -> list[tuple[float, float]]:
         """Output tokens and seconds of each block that tells."""
-        rates = [(output_tokens_per_second(block), block.seconds) for block in self.blocks]
-        return [(rate * seconds, seconds) for rate, seconds in rates if rate]
+        return output_tokens(self.blocks)
+
+    def failed(self) -> tuple[int, int]:
+        """How many requests have no answer, and how many were sent."""
+        failed = sum(one.count for block in self.blocks for one in block.failures.values())
+        return failed, failed + sum(len(block.answers) for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,9 @@ class Best:
     """The length with the most tokens a second, and how sure that is.
 
     ``margin`` is its speed divided by that of ``second``, the next best, with the 95 % interval from the spread of the
-    blocks. ``alike`` are the lengths that can't be told apart from it by that: where there are any, there is no winner.
+    blocks, infinite where the other's blocks may give nothing. ``alike`` are the lengths that can't be told apart from
+    it by that: where there are any, there is no winner. ``failed`` are the requests that failed, and all that were
+    sent, of each length with such.
     """
 
     length: int
@@ -89,13 +96,19 @@ class Best:
     low: float | None
     high: float | None
     alike: tuple[int, ...]
+    failed: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def sentence(self) -> str:
         """The same in words."""
-        if self.second is None or self.margin is None:
-            return f"{self.length} is the only length that was measured"
-        percents = [f"{100 * (value - 1):+.1f}" for value in (self.margin, self.low or 0, self.high or 0)]
-        margin = f"{percents[0]} % over {self.second} ({percents[1]} to {percents[2]} %)"
+        listed = ", ".join(f"{failed} of {sent} at {length}" for length, (failed, sent) in self.failed.items())
+        return self._verdict() + (f"; requests that failed: {listed}" if listed else "")
+
+    def _verdict(self) -> str:
+        if self.second is None or self.margin is None or self.low is None or self.high is None:
+            return f"{self.length} is the only length that gave tokens"
+        least, most = _percent(self.low), _percent(self.high)
+        spread = f"{least} to {most} %" if math.isfinite(self.high) else f"{least} % or more"
+        margin = f"{_percent(self.margin)} % over {self.second} ({spread})"
         if not self.alike:
             return f"{self.length} is best: {margin}"
         listed = ", ".join(map(str, self.alike))
@@ -103,19 +116,26 @@ class Best:
 
     def document(self) -> dict[str, Any]:
         """For ``--json``."""
-        ratio = {"value": round(self.margin, 4), "ci": [self.low, self.high]} if self.margin is not None else None
+        high = self.high if self.high is not None and math.isfinite(self.high) else None
+        ratio = {"value": round(self.margin, 4), "ci": [self.low, high]} if self.margin is not None else None
         return {"length": self.length, "second": self.second, "ratio": ratio, "no_difference_to": list(self.alike)}
 
 
 def best_length(points: Sequence[Point]) -> Best | None:
-    """The best of points with one way of asking; None where no answer says how many tokens it has."""
-    tokens = {point.length: told for point in points if (told := point.tokens())}
+    """The best of points with one way of asking; None where there is no answer that says how many tokens it has."""
+    told = {point.length: point.tokens() for point in points}
+    tokens = {length: blocks for length, blocks in told.items() if any(amount for amount, _ in blocks)}
+    failed = {point.length: counts for point in points if (counts := point.failed())[0]}
     if not tokens:
         return None
     first, *others = sorted(tokens, key=lambda length: pooled_rate(tokens[length]).value, reverse=True)
     if not others:
-        return Best(first, None, None, None, None, ())
+        return Best(first, None, None, None, None, (), failed)
     compared = {other: ratio_of_rates(tokens[first], tokens[other]) for other in others}
     margin = compared[others[0]]
     alike = tuple(sorted(other for other, ratio in compared.items() if ratio.low <= 1))
-    return Best(first, others[0], margin.value, round(margin.low, 4), round(margin.high, 4), alike)
+    return Best(first, others[0], margin.value, round(margin.low, 4), round(margin.high, 4), alike, failed)
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}"

@@ -234,4 +234,4 @@ def _row(result: dict[str, Any]) -> list[str]:
 
 
 def _best_sentence(best: Best | None) -> str:
-    return "no answer says how many tokens it has, so no length is best" if best is None else best.sentence()
+    return "no answer that says how many tokens it has, so no length is best" if best is None else best.sentence()

@@ -126,6 +126,22 @@ def test_in_an_open_loop_an_answer_takes_from_when_its_request_was_due(bench: Be
     assert document["plan"]["rate"] == 500
 
 
+def test_an_open_loop_is_not_broken_up_by_its_blocks(bench: Bench) -> None:
+    with serving(one_at_a_time(0.02)) as address:
+        document, said = bench(
+            *("serve", "--endpoint", address, "--baseline", address, "--json", "--rate", 500, "--requests", 40),
+            *("--blocks", 4, "--warm-up", 1, "--schemas", "order"),
+        )
+    for server in document["servers"]:
+        # The last of 40 waits for all the others, of which 50 a second are answered.
+        assert server["latency_ms_p99"] > 500
+        assert [block["seconds"] for block in server["blocks"]] == [pytest.approx(server["seconds"] / 4, abs=0.002)] * 4
+        assert sum(block["answers"] for block in server["blocks"]) == server["answers"] == 40
+        assert all(block["answers"] for block in server["blocks"])  # no rest that is worked off in a last block
+    assert document["plan"]["order"] == "one_run_each"
+    assert "asked one after the other" in said
+
+
 def faulty() -> App:
     """A server with a fault in every request but each fifth, which quotes the key, and counters that begin anew."""
     inner = ReplayApp(speed=1e6)

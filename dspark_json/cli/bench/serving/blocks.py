@@ -1,7 +1,8 @@
 """Blocks of requests: what a server answered to each, and how its counters grew meanwhile.
 
-Servers that are compared, and ways to ask, take turns block by block, so that a machine that gets slower or faster
-favours none.
+In a closed loop servers that are compared, and ways to ask, take turns block by block, so that a machine that gets
+slower or faster favours none. An open loop is one run without a pause, since a pause would let a server that can't keep
+up work off what waits: servers have theirs one after the other, and the blocks are spans of a run, cut afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from dspark_json.cli.bench.serving.acceptance import Counters
+from dspark_json.cli.bench.serving.acceptance import Acceptance, Counters, Growth
 from dspark_json.cli.bench.serving.load import send
 from dspark_json.errors import EndpointAnswerError
 from dspark_json.printable import printable
@@ -23,11 +24,10 @@ from dspark_json.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dspark_json.cli.bench.serving.acceptance import Growth
     from dspark_json.cli.bench.serving.judging import Answer, Judge
-    from dspark_json.cli.bench.serving.load import Load
+    from dspark_json.cli.bench.serving.load import Load, Sent
     from dspark_json.cli.bench.serving.questions import Asking
-    from dspark_json.cli.bench.serving.reply import Problem
+    from dspark_json.cli.bench.serving.reply import Exchange, Problem
     from dspark_json.cli.model_server import ModelServer
 
 _SHOWN: Final = 200  # characters of what a server says
@@ -46,7 +46,10 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What came of a block of requests; ``counted`` is None where the server has no counters of its drafts."""
+    """What came of a block of requests; ``counted`` is None where the server has no counters of its drafts.
+
+    Of blocks that are spans of one run the first has all that was counted.
+    """
 
     answers: tuple[Answer, ...]
     failures: Mapping[str, Failures]
@@ -88,9 +91,14 @@ class Measurement:
         self._on_end = on_end
 
     def run(self, subjects: Sequence[Subject], plan: Plan) -> dict[str, list[Block]]:
-        """Warm all subjects up, then ask them in turn; blocks by the subject's name, in order."""
+        """Warm all subjects up, then ask them in turn; blocks by the subject's name, in order.
+
+        With a rate each subject has one run, cut into as many blocks of the same length in time.
+        """
         for subject in subjects:
             self._warm_up(subject, plan.warm_up)
+        if self._load.rate is not None:
+            return {subject.name: self._spans(subject, plan) for subject in subjects}
         found: dict[str, list[Block]] = {subject.name: [] for subject in subjects}
         for turn, numbers in enumerate(plan.ranges()):
             for subject in subjects if turn % 2 == 0 else subjects[::-1]:
@@ -112,15 +120,35 @@ class Measurement:
                 remedy="Check the server's log, the model's name (--model) and the key (VLLM_API_KEY).",
             )
 
+    def _spans(self, subject: Subject, plan: Plan) -> list[Block]:
+        ranges = plan.ranges()
+        numbers = range(ranges[0].start, ranges[-1].stop)
+        sent, counted = self._sent(subject, numbers, self._load, partial(self._on_end, subject.name))
+        none_more = None if counted is None else Growth(Acceptance(), reset=False)
+        return [
+            self._judged(subject.server, span, sent.seconds / len(ranges), sent.busy, none_more if place else counted)
+            for place, span in enumerate(sent.spans(len(ranges)))
+        ]
+
     def _block(self, subject: Subject, numbers: range, load: Load, on_end: Callable[[], None]) -> Block:
+        sent, counted = self._sent(subject, numbers, load, on_end)
+        return self._judged(subject.server, sent.exchanges, sent.seconds, sent.busy, counted)
+
+    def _sent(
+        self, subject: Subject, numbers: range, load: Load, on_end: Callable[[], None]
+    ) -> tuple[Sent, Growth | None]:
         server = subject.server
         questions = [subject.asking.question(server.model, number) for number in numbers]
         before = _counters(server)
         sent = send(server, questions, load, on_end)
         after = _settled_counters(server)
-        answers, problems = self._judge.judge(sent.exchanges)
-        counted = None if before is None or after is None else after.since(before)
-        return Block(tuple(answers), _failures(problems, server), sent.seconds, sent.busy, counted)
+        return sent, None if before is None or after is None else after.since(before)
+
+    def _judged(
+        self, server: ModelServer, exchanges: Sequence[Exchange], seconds: float, busy: float, counted: Growth | None
+    ) -> Block:
+        answers, problems = self._judge.judge(exchanges)
+        return Block(tuple(answers), _failures(problems, server), seconds, busy, counted)
 
 
 def _failures(problems: Counter[Problem], server: ModelServer) -> dict[str, Failures]:

@@ -53,6 +53,14 @@ class Sent:
         """From when the first request was due to the end of the last answer."""
         return max(one.ended for one in self.exchanges) - min(one.due for one in self.exchanges)
 
+    def spans(self, count: int) -> list[list[Exchange]]:
+        """The exchanges that ended in each of so many spans of the same length; a span may have none."""
+        found: list[list[Exchange]] = [[] for _ in range(count)]
+        begin = min(one.due for one in self.exchanges)
+        for one in self.exchanges:
+            found[min(int(count * (one.ended - begin) / self.seconds), count - 1)].append(one)
+        return found
+
 
 def send(server: ModelServer, questions: Sequence[Question], load: Load, on_end: Callable[[], None]) -> Sent:
     """Send all questions (one at least); ``on_end`` is called whenever one has its answer, or has failed."""

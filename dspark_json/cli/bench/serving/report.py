@@ -25,11 +25,12 @@ def write_report(path: Path, parts: Sequence[str]) -> None:
 def circumstances(plan: Mapping[str, Any], machine: dict[str, Any]) -> str:
     """How and where it was measured."""
     sent = f"at {plan['rate']:g} requests/s" if plan.get("rate") else f"from {plan['workers']} workers"
+    blocks = f"in one run, cut into {plan['blocks']} spans" if plan.get("rate") else f"in {plan['blocks']} blocks"
     warmth = "the server's own" if plan["temperature"] is None else f"{plan['temperature']:g}"
     return (
-        f"{plan['requests']} streamed chat requests {sent} in {plan['blocks']} blocks, after {plan['warm_up']} to warm "
-        f"up; JSON by the schemas {', '.join(plan['schemas'])}, at most {plan['max_tokens']} tokens, temperature "
-        f"{warmth}. Sent from: {sentence(machine)}."
+        f"{plan['requests']} streamed chat requests {sent} {blocks}, after {plan['warm_up']} to warm up; JSON by the "
+        f"schemas {', '.join(plan['schemas'])}, at most {plan['max_tokens']} tokens, temperature {warmth}. Sent from: "
+        f"{sentence(machine)}."
     )
 
 

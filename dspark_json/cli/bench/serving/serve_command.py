@@ -24,10 +24,11 @@ DESCRIPTION: Final = (
     "Ask a model server for JSON and tell how fast and how well it answers. The requests are streamed chat ones for\n"
     "answers by JSON Schemas that come with this package. Without --rate each worker asks again when it has its\n"
     "answer (closed loop); with it requests come at random times whatever the server does, and their times count\n"
-    "from when they were due (open loop). With --baseline two servers are asked in turn, block by block, and\n"
-    "compared. An answer is JSON if the whole of it is one JSON value; requests that fail are counted and named. How\n"
-    "many drafted tokens were accepted is told by the answers (vLLM's --enable-per-request-metrics with\n"
-    "--per-request-spec-decode-metrics), else by the server's counters. Needs dspark-json[bench]."
+    "from when they were due (open loop). With --baseline two servers are compared: asked in turn, block by block,\n"
+    "or with --rate one after the other, each without a pause. An answer is JSON if the whole of it is one JSON\n"
+    "value; requests that fail are counted and named. How many drafted tokens were accepted is told by the answers\n"
+    "(vLLM's --enable-per-request-metrics with --per-request-spec-decode-metrics), else by the server's\n"
+    "counters. Needs dspark-json[bench]."
 )
 EXAMPLES: Final = """\
 examples:
@@ -41,6 +42,8 @@ The key for asking is VLLM_API_KEY (both servers get it) or in a file (--api-key
 _WORKERS: Final = 16
 _MOST_AT_ONCE: Final = 1000
 _WIDTH: Final = 120  # where there is no terminal to ask
+_IN_TURN: Final = "blocks_in_turn"
+_ONE_RUN: Final = "one_run_each"
 _NAMES: Final = ("endpoint", "baseline")
 
 
@@ -78,7 +81,12 @@ def run(options: argparse.Namespace) -> int:
             for one in subjects
         ],
         "ratios": ratios(*blocks.values()) if len(blocks) > 1 else None,
-        "plan": {**plan_document(options), "rate": options.rate, "workers": _load(options).workers},
+        "plan": {
+            **plan_document(options),
+            "rate": options.rate,
+            "workers": _load(options).workers,
+            "order": _ONE_RUN if options.rate is not None else _IN_TURN,
+        },
         "machine": machine(),
     }
     _show(options, document, blocks)
@@ -120,6 +128,11 @@ def _show(options: argparse.Namespace, document: dict[str, Any], blocks: Mapping
     heads = ["", *(one["name"] for one in servers), *(["ratio"] if compared is not None else [])]
     rows = server_rows(servers, compared)
     said = [remark for one in servers for remark in remarks(one["name"], one)]
+    if compared is not None and document["plan"]["order"] == _ONE_RUN:
+        said.append(
+            "an open loop is one run without a pause, so the servers were asked one after the other: a machine that "
+            "got slower or faster meanwhile is in the ratios"
+        )
     table = Table(title=escape(_title(document)), title_justify="left")
     for head in heads:
         table.add_column(head, justify="right" if head else "left")

@@ -258,7 +258,7 @@ def test_a_sweep_starts_a_server_for_each_length_and_names_the_best(bench: Bench
             "--requests",
             6,
             "--blocks",
-            2,
+            3,
             "--workers",
             6,
         ),

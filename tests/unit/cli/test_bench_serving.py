@@ -14,7 +14,7 @@ from dspark_json.cli.bench.serving.judging import Answer, Judge
 from dspark_json.cli.bench.serving.launched import Launch, without_keys
 from dspark_json.cli.bench.serving.questions import Asking, packaged_tasks
 from dspark_json.cli.bench.serving.reply import Exchange, Problem, Reply, read_reply
-from dspark_json.cli.bench.serving.rows import remarks
+from dspark_json.cli.bench.serving.rows import remarks, server_rows
 from dspark_json.cli.bench.serving.sweep import Point, best_length
 from dspark_json.cli.bench.serving.sweep_command import lengths
 from dspark_json.cli.main import parser
@@ -257,6 +257,23 @@ def test_a_length_whose_requests_mostly_failed_is_not_the_best_one() -> None:
     assert alone is not None
     assert alone.sentence() == "2 is the only length that gave tokens; requests that failed: 100 of 100 at 7"
     assert best_length([Point(7, "on", dead)]) is None
+
+
+def test_fewer_than_three_blocks_give_no_interval_and_no_winner() -> None:
+    for count, told in ((1, False), (2, False), (3, True)):
+        fast, slow = (tuple(block(answer(tokens=tokens)) for _ in range(count)) for tokens in (200, 100))
+        found, compared = figures(fast), ratios(fast, slow)
+        assert (found["output_tokens_per_second_ci"] is not None) == told
+        assert (compared["output_tokens_per_second"]["ci"] is not None) == told
+        rows = {row[0]: row[1:] for row in server_rows([found, figures(slow)], compared)}
+        assert rows["output tokens/s"][::2] == (
+            ["200 (200 to 200)", "2.000 (2.000 to 2.000)"] if told else ["200", "2.000"]
+        )
+        best = best_length([Point(2, "on", fast), Point(4, "on", slow)])
+        assert best is not None
+        assert (best.alike == ()) == told
+        assert best.sentence().startswith("2 is best: +100.0 %" if told else "too few blocks to say which is best")
+        assert (best.document()["ratio"]["ci"] is not None) == told
 
 
 def test_lengths_are_a_span_or_a_list() -> None:

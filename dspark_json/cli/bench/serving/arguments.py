@@ -26,7 +26,11 @@ def add_load_arguments(parser: argparse.ArgumentParser, *, requests: int, worker
     load = parser.add_argument_group("load")
     load.add_argument("--requests", type=positive, default=requests, metavar="N", help=f"requests ({requests})")
     load.add_argument(
-        "--blocks", type=positive, default=5, metavar="N", help="blocks they come in; the spread is that of blocks (5)"
+        "--blocks",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="blocks they come in; intervals are from their spread and want 3 (5)",
     )
     load.add_argument(
         "--warm-up", type=from_zero, metavar="N", help="requests before, not counted (as many as workers)"

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from dspark_json.cli.bench.serving.blocks import Block
     from dspark_json.cli.bench.serving.judging import Answer
-    from dspark_json.cli.bench.statistics import Estimate
 
 MEGABYTE: Final = 1_000_000
 _MS: Final = 1000.0
+# Fewer blocks than this say nothing about their spread: there is no interval.
+LEAST_BLOCKS: Final = 3
 # Beyond this share of a core the sender itself may be what is slow.
 BUSY: Final = 0.8
 
@@ -27,7 +28,8 @@ def figures(blocks: Sequence[Block]) -> dict[str, Any]:
     """What ``--json`` gives of one server; None stands for what it does not tell or what there is none of.
 
     ``json_valid`` and ``schema_valid`` are shares of the answers. Requests that have none are in ``failures`` and in
-    ``requests``; times are those of answers. ``…_ci`` are 95 % intervals over the blocks.
+    ``requests``; times are those of answers. ``…_ci`` are 95 % intervals over the blocks, None for fewer
+    than ``LEAST_BLOCKS``.
     """
     answers = [answer for block in blocks for answer in block.answers]
     failures = _failures(blocks)
@@ -94,7 +96,7 @@ def ratios(blocks: Sequence[Block], baseline: Sequence[Block]) -> dict[str, Any]
         pairs = [(of_block(one), of_block(other)) for one, other in zip(blocks, baseline, strict=True)]
         quotients = [one / other for one, other in pairs if one is not None and other]
         complete = len(quotients) == len(pairs)
-        found[name] = _estimate(median_over_rounds(quotients)) if complete else None
+        found[name] = _ratio(quotients) if complete else None
     return found
 
 
@@ -167,7 +169,8 @@ def _pooled(name: str, amounts: Sequence[tuple[float, float]]) -> dict[str, Any]
     if not amounts:
         return {name: None, f"{name}_ci": None}
     estimate = pooled_rate(amounts)
-    return {name: _rounded(estimate.value), f"{name}_ci": [_rounded(estimate.low), _rounded(estimate.high)]}
+    interval = [_rounded(estimate.low), _rounded(estimate.high)] if len(amounts) >= LEAST_BLOCKS else None
+    return {name: _rounded(estimate.value), f"{name}_ci": interval}
 
 
 def _quantiles(name: str, seconds: Sequence[float]) -> dict[str, float | None]:
@@ -211,8 +214,10 @@ def _failures(blocks: Sequence[Block]) -> dict[str, Any]:
     return found
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
-    return {"value": round(estimate.value, 4), "ci": [round(estimate.low, 4), round(estimate.high, 4)]}
+def _ratio(quotients: Sequence[float]) -> dict[str, Any]:
+    estimate = median_over_rounds(quotients)
+    interval = [round(estimate.low, 4), round(estimate.high, 4)] if len(quotients) >= LEAST_BLOCKS else None
+    return {"value": round(estimate.value, 4), "ci": interval}
 
 
 def _rounded(value: float | None) -> float | None:

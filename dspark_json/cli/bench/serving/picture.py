@@ -55,7 +55,9 @@ def draw_sweep(path: Path, results: Sequence[dict[str, Any]], title: str) -> Non
         label = f"grammar {grammar}"
         rates = [result["output_tokens_per_second"] for result in of_it]
         if None not in rates:
-            spread = [result["output_tokens_per_second_ci"] for result in of_it]
+            spread = [
+                result["output_tokens_per_second_ci"] or (rate, rate) for rate, result in zip(rates, of_it, strict=True)
+            ]
             below = [max(rate - low, 0) for rate, (low, _) in zip(rates, spread, strict=True)]
             above = [max(high - rate, 0) for rate, (_, high) in zip(rates, spread, strict=True)]
             speed.errorbar(lengths, rates, yerr=[below, above], fmt="o-", color=colour, capsize=3, label=label)

@@ -63,9 +63,9 @@ def remarks(name: str, found: dict[str, Any]) -> list[str]:
 
 
 def with_interval(found: dict[str, Any], name: str) -> str:
-    """A figure and the interval of its blocks."""
-    if found[name] is None:
-        return UNTOLD
+    """A figure and the interval of its blocks, if there are enough of them for one."""
+    if found[name] is None or found[f"{name}_ci"] is None:
+        return number(found[name])
     low, high = found[f"{name}_ci"]
     return f"{number(found[name])} ({number(low)} to {number(high)})"
 
@@ -126,5 +126,7 @@ def _failed(found: dict[str, Any]) -> str:
 def _ratio(ratio: dict[str, Any] | None) -> str:
     if ratio is None:
         return UNTOLD
+    if ratio["ci"] is None:
+        return f"{ratio['value']:.3f}"
     low, high = ratio["ci"]
     return f"{ratio['value']:.3f} ({low:.3f} to {high:.3f})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dspark_json.cli.bench.serving.blocks import Measurement, Subject
-from dspark_json.cli.bench.serving.figures import figures, output_tokens
+from dspark_json.cli.bench.serving.figures import LEAST_BLOCKS, figures, output_tokens
 from dspark_json.cli.bench.serving.launched import LaunchedServer
 from dspark_json.cli.bench.statistics import pooled_rate, ratio_of_rates
 from dspark_json.cli.model_server import model_server
@@ -85,9 +85,9 @@ class Best:
     """The length with the most tokens a second, and how sure that is.
 
     ``margin`` is its speed divided by that of ``second``, the next best, with the 95 % interval from the spread of the
-    blocks, infinite where the other's blocks may give nothing. ``alike`` are the lengths that can't be told apart from
-    it by that: where there are any, there is no winner. ``failed`` are the requests that failed, and all that were
-    sent, of each length with such.
+    blocks: infinite where the other's blocks may give nothing, None for too few blocks. ``alike`` are the lengths that
+    can't be told apart from it by that: where there are any, there is no winner. ``failed`` are the requests that
+    failed, and all that were sent, of each length with such.
     """
 
     length: int
@@ -104,8 +104,13 @@ class Best:
         return self._verdict() + (f"; requests that failed: {listed}" if listed else "")
 
     def _verdict(self) -> str:
-        if self.second is None or self.margin is None or self.low is None or self.high is None:
+        if self.second is None or self.margin is None:
             return f"{self.length} is the only length that gave tokens"
+        if self.low is None or self.high is None:
+            return (
+                f"too few blocks to say which is best ({LEAST_BLOCKS} at least): "
+                f"{self.length} has {_percent(self.margin)} % over {self.second}"
+            )
         least, most = _percent(self.low), _percent(self.high)
         spread = f"{least} to {most} %" if math.isfinite(self.high) else f"{least} % or more"
         margin = f"{_percent(self.margin)} % over {self.second} ({spread})"
@@ -117,7 +122,8 @@ class Best:
     def document(self) -> dict[str, Any]:
         """For ``--json``."""
         high = self.high if self.high is not None and math.isfinite(self.high) else None
-        ratio = {"value": round(self.margin, 4), "ci": [self.low, high]} if self.margin is not None else None
+        interval = None if self.low is None else [self.low, high]
+        ratio = None if self.margin is None else {"value": round(self.margin, 4), "ci": interval}
         return {"length": self.length, "second": self.second, "ratio": ratio, "no_difference_to": list(self.alike)}
 
 
@@ -133,6 +139,8 @@ def best_length(points: Sequence[Point]) -> Best | None:
         return Best(first, None, None, None, None, (), failed)
     compared = {other: ratio_of_rates(tokens[first], tokens[other]) for other in others}
     margin = compared[others[0]]
+    if any(len(blocks) < LEAST_BLOCKS for blocks in tokens.values()):
+        return Best(first, others[0], margin.value, None, None, tuple(sorted(others)), failed)
     alike = tuple(sorted(other for other, ratio in compared.items() if ratio.low <= 1))
     return Best(first, others[0], margin.value, round(margin.low, 4), round(margin.high, 4), alike, failed)
 

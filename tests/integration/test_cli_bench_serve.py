@@ -228,6 +228,24 @@ def test_a_server_that_answers_nothing_is_an_error_and_not_a_table_of_nothing(be
     assert 'status 400: {"error":"no such grammar"}' in said
 
 
+def test_a_server_that_answers_nothing_but_the_warming_up_is_told_by_the_exit_status(bench: Bench) -> None:
+    asked = 0
+
+    async def failing(scope: Message, receive: Receive, send: Send) -> None:
+        nonlocal asked
+        asked += scope["type"] == "http" and scope["method"] == "POST"
+        if asked > 1:
+            await whole(send, 500, b"application/json", b"{}")
+        else:
+            await ReplayApp(speed=1e6)(scope, receive, send)
+
+    with serving(failing) as address:
+        document, _ = bench(
+            *("serve", "--endpoint", address, "--requests", 3, "--warm-up", 1, "--schemas", "order", "--json"), status=1
+        )
+    assert document["servers"][0]["answers"] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -37,6 +37,7 @@ examples:
   dspark-json bench serve --endpoint http://gpu1:8000 --baseline http://gpu2:8000 --markdown report.md
 
 The key for asking is VLLM_API_KEY (both servers get it) or in a file (--api-key-file, --baseline-api-key-file).
+The exit status is 1 where a server answered none of the requests that count.
 """
 
 _WORKERS: Final = 16
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send the load and show what came of it; 0 where there are answers."""
+    """Send the load and show what came of it; 1 where a server gave no answer."""
     from dspark_json.cli.bench.serving.arguments import plan_document, plan_of, require
 
     require(options)
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     _show(options, document, blocks)
     if options.json:
         print(json.dumps(document, separators=(",", ":")))
-    return 0
+    return 0 if all(one["answers"] for one in document["servers"]) else 1
 
 
 def _subjects(options: argparse.Namespace) -> list[Subject]:

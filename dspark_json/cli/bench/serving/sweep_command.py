@@ -38,7 +38,7 @@ examples:
   dspark-json bench spec-sweep --lengths 2,4,6 --grammar on,off --markdown sweep.md --serve '…'
 
 The key for asking is VLLM_API_KEY, which vLLM takes as its own too, or in a file (--api-key-file). The exit status is 1
-where a length has no figures.
+where a length has no answers.
 """
 
 _WORKERS: Final = 8
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure each length and show what came of it; 1 where one of them has no figures."""
+    """Measure each length and show what came of it; 1 where one of them has no answers."""
     from dspark_json.cli.bench.serving.arguments import plan_document, require
 
     require(options)
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     _show(options, document, best, say)
     if options.json:
         print(json.dumps(document, separators=(",", ":")))
-    return 1 if failed else 0
+    return 0 if not failed and all(one["answers"] for one in document["results"]) else 1
 
 
 def lengths(text: str) -> tuple[int, ...]:

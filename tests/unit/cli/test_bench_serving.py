@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+import numpy as np
 import pytest
 
 from dspark_json.cli.bench.serving.acceptance import Acceptance, Counters, Growth
@@ -12,6 +13,7 @@ from dspark_json.cli.bench.serving.blocks import Block, Failures, Plan
 from dspark_json.cli.bench.serving.figures import figures, ratios
 from dspark_json.cli.bench.serving.judging import Answer, Judge
 from dspark_json.cli.bench.serving.launched import Launch, without_keys
+from dspark_json.cli.bench.serving.picture import sweep_figure
 from dspark_json.cli.bench.serving.questions import Asking, packaged_tasks
 from dspark_json.cli.bench.serving.reply import Exchange, Problem, Reply, read_reply
 from dspark_json.cli.bench.serving.rows import remarks, server_rows
@@ -274,6 +276,18 @@ def test_fewer_than_three_blocks_give_no_interval_and_no_winner() -> None:
         assert (best.alike == ()) == told
         assert best.sentence().startswith("2 is best: +100.0 %" if told else "too few blocks to say which is best")
         assert (best.document()["ratio"]["ci"] is not None) == told
+
+
+def test_a_picture_of_a_sweep_leaves_out_what_a_length_has_no_figure_of() -> None:
+    told = {length: tuple(block(answer(tokens=10 * length)) for _ in range(3)) for length in (2, 3, 6)}
+    untold = tuple(block(answer(tokens=None)) for _ in range(3))
+    dead = tuple(block(failed=4) for _ in range(3))
+    points = {**told, 4: untold, 5: dead}
+    figure = sweep_figure([Point(length, "on", points[length]).document() for length in sorted(points)], "lengths")
+    speed, accepted, latency, malformed = (np.asarray(axes.lines[0].get_xdata()).tolist() for axes in figure.axes)
+    assert speed == [2, 3, 5, 6]  # of nothing but failures, 0
+    assert accepted == []
+    assert latency == malformed == [2, 3, 4, 6]
 
 
 def test_lengths_are_a_span_or_a_list() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.errors import InvalidOptionError
 from dspark_json.spool.os_errors import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -45,29 +46,30 @@ def draw_servers(path: Path, blocks: Mapping[str, Sequence[Block]], title: str) 
 
 
 def draw_sweep(path: Path, results: Sequence[dict[str, Any]], title: str) -> None:
-    """Speed, acceptance, latency and, where some are, malformed answers over the speculation length."""
+    """Speed, acceptance, latency and malformed answers over the speculation length."""
+    _save(sweep_figure(results, title), path)
+
+
+def sweep_figure(results: Sequence[dict[str, Any]], title: str) -> Figure:
+    """The same, not yet written; what a length has no figure of is no point."""
     grammars = list(dict.fromkeys(result["grammar"] for result in results))
     figure = _figure(title, width=12.0, height=7.0)
     speed, accepted, latency, malformed = figure.subplots(2, 2).flat
     for grammar, colour in zip(grammars, _COLOURS, strict=False):
         of_it = [result for result in results if result["grammar"] == grammar]
-        lengths = [result["length"] for result in of_it]
         label = f"grammar {grammar}"
-        rates = [result["output_tokens_per_second"] for result in of_it]
-        if None not in rates:
-            spread = [
-                result["output_tokens_per_second_ci"] or (rate, rate) for rate, result in zip(rates, of_it, strict=True)
-            ]
-            below = [max(rate - low, 0) for rate, (low, _) in zip(rates, spread, strict=True)]
-            above = [max(high - rate, 0) for rate, (_, high) in zip(rates, spread, strict=True)]
-            speed.errorbar(lengths, rates, yerr=[below, above], fmt="o-", color=colour, capsize=3, label=label)
-        told = [result for result in of_it if (result["acceptance"] or {}).get("rate") is not None]
-        shares = [100 * result["acceptance"]["rate"] for result in told]
-        accepted.plot([result["length"] for result in told], shares, "o-", color=colour, label=label)
-        latency.plot(lengths, [result["latency_ms_p50"] for result in of_it], "o-", color=colour, label=f"{label}, p50")
-        latency.plot(lengths, [result["latency_ms_p99"] for result in of_it], "o:", color=colour, label=f"{label}, p99")
-        shares = [100 * (result["malformed"] or 0.0) for result in of_it]
-        malformed.plot(lengths, shares, "o-", color=colour, label=label)
+        lengths, rates = _points(of_it, lambda one: one["output_tokens_per_second"])
+        _, spread = _points(of_it, lambda one: one["output_tokens_per_second_ci"] or _no_interval(one))
+        below = [max(rate - low, 0) for rate, (low, _) in zip(rates, spread, strict=True)]
+        above = [max(high - rate, 0) for rate, (_, high) in zip(rates, spread, strict=True)]
+        speed.errorbar(lengths, rates, yerr=[below, above], fmt="o-", color=colour, capsize=3, label=label)
+        lengths, shares = _points(of_it, lambda one: (one["acceptance"] or {}).get("rate"))
+        accepted.plot(lengths, [100 * share for share in shares], "o-", color=colour, label=label)
+        for quantile, line in (("p50", "o-"), ("p99", "o:")):
+            lengths, times = _points(of_it, itemgetter(f"latency_ms_{quantile}"))
+            latency.plot(lengths, times, line, color=colour, label=f"{label}, {quantile}")
+        lengths, shares = _points(of_it, lambda one: one["malformed"])
+        malformed.plot(lengths, [100 * share for share in shares], "o-", color=colour, label=label)
     _name(speed, "speed, with 95 % intervals over blocks", "speculation length", "output tokens/s")
     _name(accepted, "drafted tokens accepted", "speculation length", "%")
     _name(latency, "whole answer", "speculation length", "ms")
@@ -78,7 +80,18 @@ def draw_sweep(path: Path, results: Sequence[dict[str, Any]], title: str) -> Non
     latency.legend(frameon=False)
     if len(grammars) > 1:
         speed.legend(frameon=False)
-    _save(figure, path)
+    return figure
+
+
+def _points(results: Sequence[dict[str, Any]], figure: Callable[[dict[str, Any]], Any]) -> tuple[list[int], list[Any]]:
+    """The lengths that have a figure, and it."""
+    told = [(one["length"], value) for one in results if (value := figure(one)) is not None]
+    return [length for length, _ in told], [value for _, value in told]
+
+
+def _no_interval(result: dict[str, Any]) -> tuple[float, float] | None:
+    rate = result["output_tokens_per_second"]
+    return None if rate is None else (rate, rate)
 
 
 def _figure(title: str, *, width: float, height: float) -> Figure:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from dspark_json.cli.bench.serving.acceptance import Acceptance, Counters, Growth
 from dspark_json.cli.bench.serving.blocks import Block, Failures, Plan
+from dspark_json.cli.bench.serving.command_keys import without_keys
 from dspark_json.cli.bench.serving.figures import figures, ratios
 from dspark_json.cli.bench.serving.judging import Answer, Judge
-from dspark_json.cli.bench.serving.launched import Launch, without_keys
+from dspark_json.cli.bench.serving.launched import Launch, LaunchedServer
 from dspark_json.cli.bench.serving.picture import sweep_figure
 from dspark_json.cli.bench.serving.questions import Asking, packaged_tasks
 from dspark_json.cli.bench.serving.reply import Exchange, Problem, Reply, read_reply
@@ -20,8 +23,11 @@ from dspark_json.cli.bench.serving.rows import remarks, server_rows
 from dspark_json.cli.bench.serving.sweep import Point, best_length
 from dspark_json.cli.bench.serving.sweep_command import lengths
 from dspark_json.cli.main import parser
-from dspark_json.errors import InvalidOptionError
+from dspark_json.errors import EndpointUnreachableError, InvalidOptionError
 from dspark_json.replay.recording import packaged_recordings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 METRICS = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -312,9 +318,33 @@ def test_a_command_has_its_length_and_its_port_put_in() -> None:
             Launch.of(wrong, endpoint)
 
 
-def test_a_shown_command_has_no_keys() -> None:
-    shown = without_keys(
-        "env VLLM_API_KEY=hunter2 vllm serve --api-key 'hunter2 x' --hf-token=hunter2 --max-num-batched-tokens 8"
-    )
-    assert "hunter2" not in shown
-    assert shown.endswith("--max-num-batched-tokens 8")
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("env VLLM_API_KEY=hunter2 HF_TOKEN='hunter2 x' vllm serve m", "env VLLM_API_KEY=… HF_TOKEN=… vllm serve m"),
+        ("serve --api-key 'hunter2 x' --port {port}", "serve --api-key … --port {port}"),
+        ("serve --api_key hunter2 --k {k}", "serve --api_key … --k {k}"),
+        ("serve --api_key=hunter2 m", "serve --api_key=… m"),
+        ("serve --API-Key hunter2 hunter2b -hunter2c --k {k}", "serve --API-Key … --k {k}"),
+        ('serve --api-key "hunter2"hunter2 --k {k}', "serve --api-key … --k {k}"),
+        ("serve --hf-token=hunter2 --api-key", "serve --hf-token=… --api-key"),
+        ("sh -c 'exec vllm serve --api-key hunter2 --k {k}'", "sh -c 'exec vllm serve --api-key … --k {k}'"),
+        ("sh -c 'hf_token=hunter2 vllm serve --api-key hunter2'", "sh -c hf_token=…"),
+        ("""sh -c "echo it's; HF_TOKEN=hunter2" """, "sh -c …"),
+        ("""serve --config '{"api_key": "hunter2", "n": {k}}'""", """serve --config '{"api_key": "…", "n": {k}}'"""),
+        (
+            """serve --c '{"n":{k}}' --max-num-batched-tokens 8""",
+            """serve --c '{"n":{k}}' --max-num-batched-tokens 8""",
+        ),
+    ],
+)
+def test_a_shown_command_has_no_keys(command: str, shown: str) -> None:
+    assert without_keys(command) == shown
+
+
+def test_what_a_server_says_of_its_arguments_is_shown_without_keys(tmp_path: Path) -> None:
+    says = "import sys; sys.exit(' '.join(sys.argv))"
+    command = [sys.executable, "-c", says, "--api_key", "hunter2", "hunter2b", "--port", "1"]
+    with pytest.raises(EndpointUnreachableError) as raised:
+        LaunchedServer(command, "http://127.0.0.1:1", tmp_path / "log", 30.0)
+    assert "-c --api_key … … --port 1" in str(raised.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from dspark_json.cli.bench.serving.command_keys import HIDDEN, keys_of
 from dspark_json.cli.model_server import server_address
 from dspark_json.errors import EndpointUnreachableError, InvalidOptionError, ListenError
 from dspark_json.printable import printable
@@ -30,10 +30,6 @@ _POLL_SEC: Final = 0.25
 _HEALTH_TIMEOUT_SEC: Final = 5.0
 _STOP_SEC: Final = 45.0  # more than the guard's patience
 _SHOWN: Final = 300  # characters of a log's line
-# --api-key K, --hf-token=T, VLLM_API_KEY=K
-_KEYS: Final = re.compile(
-    r"""((?:--(?:[\w-]*-)?(?:key|token|secret|password)(?:=|\s+)|\b\w*(?:KEY|TOKEN|SECRET|PASSWORD)=))('[^']*'|"[^"]*"|\S+)"""
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +86,7 @@ class LaunchedServer:
                 start_new_session=True,  # Ctrl-C is for the sweep, which then ends the server
             )
         self._log = log
+        self._keys = keys_of(command)
         try:
             self._wait(endpoint, patience)
         except BaseException:
@@ -110,7 +107,10 @@ class LaunchedServer:
 
     def _not_up(self, what: str) -> EndpointUnreachableError:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        said = f"; the last it said: {printable(lines[-1], _SHOWN)}" if lines else ""
+        last = lines[-1] if lines else ""
+        for key in self._keys:  # servers tell their arguments
+            last = last.replace(key, HIDDEN)
+        said = f"; the last it said: {printable(last, _SHOWN)}" if last else ""
         return EndpointUnreachableError(f"{what}{said}", remedy=f"Its whole output is in {self._log}.")
 
     @property
@@ -135,11 +135,6 @@ class LaunchedServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def without_keys(command: str) -> str:
-    """The command as it may be shown: without what stands for keys, tokens and passwords."""
-    return _KEYS.sub(lambda match: f"{match[1]}…", command)
 
 
 def _is_healthy(endpoint: str) -> bool:

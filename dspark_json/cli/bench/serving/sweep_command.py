@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     from dspark_json.cli.bench.serving.arguments import plan_document, require
 
     require(options)
-    from dspark_json.cli.bench.serving.launched import without_keys
+    from dspark_json.cli.bench.serving.command_keys import without_keys
     from dspark_json.cli.bench.serving.machine import machine
     from dspark_json.cli.bench.serving.sweep import best_length
 

@@ -84,7 +84,7 @@ def test_every_recorded_stream_of_chat_is_read_whole_however_its_bytes_are_cut()
             assert found.tokens is not None
 
 
-def test_the_first_byte_of_json_is_that_after_blanks_and_thinking() -> None:
+def test_the_first_byte_of_json_is_that_of_the_content_after_blanks() -> None:
     pieces = [
         (1.0, events({"choices": [{"index": 0, "delta": {"reasoning": "{"}}]}, done=False)),
         (2.0, events(chunk(" \n"), done=False)),
@@ -94,9 +94,10 @@ def test_the_first_byte_of_json_is_that_after_blanks_and_thinking() -> None:
     found = read_reply(pieces)
     assert isinstance(found, Reply)
     assert (found.first_json, found.content) == (3.0, ' \n{"a":1}')
-    said = read_reply([(1.0, events(chunk('Here it is: {"a":1}', "stop")))])
-    assert isinstance(said, Reply)
-    assert said.first_json is None
+    for content in ('Here it is: {"a":1}', '<think>so</think>{"a":1}', '```json\n{"a":1}\n```'):
+        said = read_reply([(1.0, events(chunk(content, "stop")))])
+        assert isinstance(said, Reply)
+        assert said.first_json is None
 
 
 @pytest.mark.parametrize(
@@ -198,6 +199,13 @@ def test_a_block_whose_requests_all_failed_took_its_time_for_no_tokens() -> None
     assert found["output_tokens_per_second_ci"][0] == 0
     untold = figures([block(answer(tokens=None)), block(failed=20)])
     assert untold["output_tokens_per_second"] is None  # there are answers, and none tells
+
+
+def test_answers_without_a_first_byte_of_json_are_counted_beside_the_times_of_the_others() -> None:
+    found = figures([block(answer(1.0), answer(status="fenced"))])
+    assert (found["first_json_ms_p50"], found["answers_without_first_json"]) == (500, 1)
+    assert any("1 of 2 answers do not begin with {" in remark for remark in remarks("x", found))
+    assert not remarks("x", figures([block(answer())]))
 
 
 def test_a_ratio_is_that_of_blocks_measured_together() -> None:

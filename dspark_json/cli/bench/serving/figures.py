@@ -45,6 +45,7 @@ def figures(blocks: Sequence[Block]) -> dict[str, Any]:
         **_pooled("output_tokens_per_second", output_tokens(blocks)),
         "answers_without_token_count": sum(answer.tokens is None for answer in answers),
         **_quantiles("first_json_ms", firsts),
+        "answers_without_first_json": len(answers) - len(firsts),
         **_quantiles("latency_ms", latencies),
         **_quantiles("sent_late_ms", [answer.late for answer in answers]),
         "json_valid": _share(answers, _is_json),

@@ -53,6 +53,11 @@ def remarks(name: str, found: dict[str, Any]) -> list[str]:
         said.append(f"{name}: JSON that breaks its schema, by the keyword: {_counts(found['violations'])}")
     if 0 < found["answers_without_token_count"] < found["answers"]:
         said.append(f"{name}: {found['answers_without_token_count']} answers did not say how many tokens they have")
+    if found["answers_without_first_json"]:
+        said.append(
+            f"{name}: {found['answers_without_first_json']} of {found['answers']} answers do not begin with {{ and have no "
+            "first byte of JSON"
+        )
     said += [f"{name}: {remark}" for remark in _of_drafts(found["acceptance"] or {}, found["answers"])]
     if found["sender_busy"] > BUSY:
         said.append(

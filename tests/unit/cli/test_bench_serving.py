@@ -177,6 +177,22 @@ def test_acceptance_is_the_answers_own_where_each_has_it_else_the_counters() -> 
     assert (one_tells["source"], one_tells["rate"], one_tells["length"]) == ("counters", 0.1, 1.3)
 
 
+def test_others_are_said_to_ask_only_where_all_drafts_of_this_load_are_known() -> None:
+    own, counted = Acceptance(10, 30, 6), Growth(Acceptance(100, 300, 30), reset=False)
+
+    def said(*blocks: Block) -> str:
+        return " ".join(remarks("x", figures(blocks)))
+
+    tells = block(answer(drafts=own), counted=counted)
+    assert "others ask it as well" in said(tells)
+    assert "others" not in said(block(answer(drafts=own), counted=counted, failed=1))  # its drafts were counted, too
+    unread = said(block(answer(drafts=own)), tells)
+    assert "others" not in unread
+    assert "could not be read at 1 of 2 blocks" in unread
+    began_anew = said(block(answer(drafts=own), counted=Growth(Acceptance(1, 3, 0), reset=True)))
+    assert "others" not in began_anew
+
+
 def test_requests_that_failed_are_in_the_figures_by_name() -> None:
     found = figures([block(answer(), failed=2), block(answer(), answer(status="truncated"), failed=1)])
     assert (found["requests"], found["answers"]) == (6, 3)

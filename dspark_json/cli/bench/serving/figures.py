@@ -70,7 +70,7 @@ def acceptance(blocks: Sequence[Block]) -> dict[str, Any] | None:
     """How well drafts were accepted, None where the server does not tell.
 
     ``source`` says whose figures ``rate`` and ``length`` are: the ``answers``' own where each has them, else the
-    server's ``counters``, which count what others ask meanwhile too.
+    server's ``counters``, which count what others ask meanwhile too, and the drafts of requests that failed.
     """
     answers = [answer for block in blocks for answer in block.answers]
     told = [answer.drafts for answer in answers if answer.drafts is not None]
@@ -80,7 +80,11 @@ def acceptance(blocks: Sequence[Block]) -> dict[str, Any] | None:
         found["answers"] = {**as_document(sum(told, Acceptance())), "told_by": len(told)}
     if growths:
         counted = sum((growth.counted for growth in growths), Acceptance())
-        found["counters"] = {**as_document(counted), "resets": sum(growth.reset for growth in growths)}
+        found["counters"] = {
+            **as_document(counted),
+            "resets": sum(growth.reset for growth in growths),
+            "blocks_not_counted": len(blocks) - len(growths),
+        }
     if not found:
         return None
     source = "answers" if told and (len(told) == len(answers) or not growths) else "counters"

@@ -55,10 +55,10 @@ def remarks(name: str, found: dict[str, Any]) -> list[str]:
         said.append(f"{name}: {found['answers_without_token_count']} answers did not say how many tokens they have")
     if found["answers_without_first_json"]:
         said.append(
-            f"{name}: {found['answers_without_first_json']} of {found['answers']} answers do not begin with {{ and have no "
-            "first byte of JSON"
+            f"{name}: {found['answers_without_first_json']} of {found['answers']} answers do not begin with {{ and "
+            "have no first byte of JSON"
         )
-    said += [f"{name}: {remark}" for remark in _of_drafts(found["acceptance"] or {}, found["answers"])]
+    said += [f"{name}: {remark}" for remark in _of_drafts(found)]
     if found["sender_busy"] > BUSY:
         said.append(
             f"{name}: sending took {percent(found['sender_busy'])} of a core at its height; the server may be faster "
@@ -104,16 +104,20 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def _of_drafts(told: dict[str, Any], answers: int) -> list[str]:
+def _of_drafts(found: dict[str, Any]) -> list[str]:
     said = []
+    told, answers = found["acceptance"] or {}, found["answers"]
     own, counters = told.get("answers"), told.get("counters")
     if counters is not None and counters["resets"]:
         said.append("its counters began anew; drafts before that are missing from them")
+    if counters is not None and counters["blocks_not_counted"]:
+        missing = f"{counters['blocks_not_counted']} of {len(found['blocks'])} blocks"
+        said.append(f"its counters could not be read at {missing}; the drafts of those are missing from them")
     if own is not None and own["told_by"] < answers:
         said.append(f"{own['told_by']} of {answers} answers tell of their drafts")
-    elif own is not None and counters is not None:
+    elif own is not None and counters is not None and not found["failures"] and not counters["blocks_not_counted"]:
         here, all_told = own["draft_tokens"], counters["draft_tokens"]
-        if abs(here - all_told) > _AGREEMENT * all_told:
+        if all_told - here > _AGREEMENT * all_told:
             said.append(
                 f"it counted {all_told} drafted tokens, and these answers tell of {here}: others ask it as well"
             )

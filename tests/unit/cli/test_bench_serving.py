@@ -20,6 +20,7 @@ from dspark_json.cli.bench.serving.picture import sweep_figure
 from dspark_json.cli.bench.serving.questions import Asking, packaged_tasks
 from dspark_json.cli.bench.serving.reply import Exchange, Problem, Reply, read_reply
 from dspark_json.cli.bench.serving.rows import remarks, server_rows
+from dspark_json.cli.bench.serving.shares import percent
 from dspark_json.cli.bench.serving.sweep import Point, best_length
 from dspark_json.cli.bench.serving.sweep_command import lengths
 from dspark_json.cli.main import parser
@@ -191,6 +192,18 @@ def test_others_are_said_to_ask_only_where_all_drafts_of_this_load_are_known() -
     assert "could not be read at 1 of 2 blocks" in unread
     began_anew = said(block(answer(drafts=own), counted=Growth(Acceptance(1, 3, 0), reset=True)))
     assert "others" not in began_anew
+
+
+def test_a_share_is_none_or_all_only_where_it_is() -> None:
+    texts = {0: "0.0 %", 0.0004: "< 0.1 %", 0.0006: "0.1 %", 0.9994: "99.9 %", 0.9996: "> 99.9 %", 1: "100.0 %"}
+    assert {share: percent(share) for share in texts} == texts
+    for count in (2, 2_499, 99_999):
+        good = figures([block(*[answer()] * count, answer(status="invalid"))])
+        assert good["json_valid"] < 1
+        assert percent(good["json_valid"]) != "100.0 %"
+        assert Point(2, "on", (block(*[answer()] * count, answer(status="invalid")),)).document()["malformed"] > 0
+    rare = figures([block(answer(drafts=Acceptance(1, 100_000, 1)))])["acceptance"]
+    assert rare["rate"] > 0
 
 
 def test_requests_that_failed_are_in_the_figures_by_name() -> None:

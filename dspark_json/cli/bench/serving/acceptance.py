@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dspark_json.cli.bench.serving.shares import rounded_share
 from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS, series_of
 from dspark_json.spool.http_answers import number
 
@@ -90,7 +91,7 @@ class Growth:
 def as_document(found: Acceptance) -> dict[str, Any]:
     """For ``--json``."""
     return {
-        "rate": None if found.rate is None else round(found.rate, 4),
+        "rate": None if found.rate is None else rounded_share(found.rate),
         "length": None if found.length is None else round(found.length, 3),
         "steps": found.steps,
         "draft_tokens": found.drafted,

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.serving.acceptance import Acceptance, as_document
+from dspark_json.cli.bench.serving.shares import rounded_share
 from dspark_json.cli.bench.statistics import median_over_rounds, pooled_rate
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _quantile(values: Iterable[float], quantile: float) -> float | None:
 
 
 def _share(answers: Sequence[Answer], holds: Callable[[Answer], bool]) -> float | None:
-    return round(sum(map(holds, answers)) / len(answers), 4) if answers else None
+    return rounded_share(sum(map(holds, answers)) / len(answers)) if answers else None
 
 
 def _by_schema(answers: Sequence[Answer]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.serving.figures import BUSY
+from dspark_json.cli.bench.serving.shares import UNTOLD, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-UNTOLD: Final = "–"
 _AGREEMENT: Final = 0.01
 
 
@@ -84,11 +84,6 @@ def acceptance_length(found: dict[str, Any]) -> str:
     """Tokens that a step with a draft gave."""
     length = (found["acceptance"] or {}).get("length")
     return UNTOLD if length is None else f"{length:.2f}"
-
-
-def percent(share: float | None) -> str:
-    """A share as a percentage."""
-    return UNTOLD if share is None else f"{100 * share:.1f} %"
 
 
 def number(value: float | None) -> str:

@@ -158,7 +158,8 @@ def _write(
     said: Sequence[str],
 ) -> None:
     from dspark_json.cli.bench.serving.report import bullets, circumstances, picture_link, write_report
-    from dspark_json.cli.bench.serving.rows import markdown_table, number, percent
+    from dspark_json.cli.bench.serving.rows import markdown_table, number
+    from dspark_json.cli.bench.serving.shares import percent
 
     by_schema = [
         [f"{one['name']}: {name}", str(of_it["answers"]), number(of_it["json_bytes"]), percent(of_it["json_valid"]),

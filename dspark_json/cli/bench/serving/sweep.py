@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dspark_json.cli.bench.serving.blocks import Measurement, Subject
 from dspark_json.cli.bench.serving.figures import LEAST_BLOCKS, figures, output_tokens
 from dspark_json.cli.bench.serving.launched import LaunchedServer
+from dspark_json.cli.bench.serving.shares import rounded_share
 from dspark_json.cli.bench.statistics import pooled_rate, ratio_of_rates
 from dspark_json.cli.model_server import model_server
 from dspark_json.errors import EndpointError
@@ -35,7 +36,7 @@ class Point:
     def document(self) -> dict[str, Any]:
         """Its figures; ``malformed`` is the share of answers that are not JSON."""
         found = figures(self.blocks)
-        malformed = None if found["json_valid"] is None else round(1 - found["json_valid"], 4)
+        malformed = None if found["json_valid"] is None else rounded_share(1 - found["json_valid"])
         return {"length": self.length, "grammar": self.grammar, "malformed": malformed, **found}
 
     def tokens(self) -> list[tuple[float, float]]:

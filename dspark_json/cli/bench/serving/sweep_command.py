@@ -218,7 +218,8 @@ def _write(
 
 
 def _row(result: dict[str, Any]) -> list[str]:
-    from dspark_json.cli.bench.serving.rows import acceptance_length, acceptance_rate, number, percent, with_interval
+    from dspark_json.cli.bench.serving.rows import acceptance_length, acceptance_rate, number, with_interval
+    from dspark_json.cli.bench.serving.shares import percent
 
     return [
         str(result["length"]),

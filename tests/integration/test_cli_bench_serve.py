@@ -215,6 +215,33 @@ def test_failed_requests_are_counted_and_named_and_the_key_is_not_shown(bench: B
     assert KEY not in markdown.read_text()
 
 
+def test_a_model_may_have_any_name_and_no_terminal_or_picture_obeys_it(bench: Bench, tmp_path: Path) -> None:
+    name = "m \x1b[31m $\\frac$ [b]\n# x"
+
+    choice = {"index": 0, "delta": {"content": "{}"}, "finish_reason": "stop"}
+    stream = f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"
+
+    async def named(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/v1/models":
+            await whole(send, 200, b"application/json", json.dumps({"data": [{"id": name}]}).encode())
+        elif scope["type"] == "http" and scope["method"] == "POST":
+            await whole(send, 200, b"text/event-stream", stream.encode())
+        else:
+            await ReplayApp(speed=1e6)(scope, receive, send)
+
+    png, markdown = tmp_path / "load.png", tmp_path / "load.md"
+    with serving(named) as address:
+        document, said = bench(
+            *("serve", "--endpoint", address, "--json", "--requests", 3, "--warm-up", 1, "--schemas", "order"),
+            *("--png", png, "--markdown", markdown),
+        )
+    assert document["servers"][0]["model"] == name
+    assert png.read_bytes().startswith(b"\x89PNG")
+    for text in (said, markdown.read_text()):
+        assert "\x1b" not in text
+        assert "$\\frac$ [b]\\n# x" in " ".join(text.split())
+
+
 def test_a_server_that_answers_nothing_is_an_error_and_not_a_table_of_nothing(bench: Bench, tmp_path: Path) -> None:
     async def refusing(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":

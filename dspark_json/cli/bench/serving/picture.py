@@ -98,7 +98,7 @@ def _figure(title: str, *, width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title, fontsize="medium")
+    figure.suptitle(title, fontsize="medium", parse_math=False)  # a model's name may have dollars
     return figure
 
 

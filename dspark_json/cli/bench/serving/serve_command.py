@@ -11,6 +11,7 @@ from dspark_json.cli.bench.serving.arguments import add_load_arguments
 from dspark_json.cli.bench.tables import print_table
 from dspark_json.cli.numbers import real_above_zero
 from dspark_json.errors import InvalidOptionError
+from dspark_json.printable import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +44,7 @@ The exit status is 1 where a server answered none of the requests that count.
 _WORKERS: Final = 16
 _MOST_AT_ONCE: Final = 1000
 _WIDTH: Final = 120  # where there is no terminal to ask
+_SHOWN: Final = 200  # characters of a model's name
 _IN_TURN: Final = "blocks_in_turn"
 _ONE_RUN: Final = "one_run_each"
 _NAMES: Final = ("endpoint", "baseline")
@@ -182,5 +184,5 @@ def _write(
 
 
 def _title(document: dict[str, Any]) -> str:
-    named = [f"{one['name']} {one['address']} ({one['model']})" for one in document["servers"]]
+    named = [f"{one['name']} {one['address']} ({printable(one['model'], _SHOWN)})" for one in document["servers"]]
     return "JSON under load: " + ", ".join(named)

@@ -107,11 +107,11 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidOptionError(
             "--listen is given with --once, which ends after one look", remedy="Leave one of them out."
         )
-    longest_s = max([options.window, *(one.alert.for_s for one in alerts if options.once)])
+    of_alerts = {one.alert.for_s for one in alerts if options.once and one.alert.for_s}
     watch = Watch(
         WatchSettings(
             reader=target_settings(options.target, options.key_file),
-            longest_s=longest_s,
+            windows_s=sorted({options.window, *of_alerts}),
             counters_url=options.server_metrics,
             checkpoint=options.checkpoint,
         )

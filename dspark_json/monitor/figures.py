@@ -117,27 +117,26 @@ class Figures:
 def figures_of(
     window: Window,
     now_us: int,
-    seconds: float,
     *,
     since_start: Speculation,
     lag: Lag | None = None,
     lost: int = 0,
     notes: Sequence[str] = (),
 ) -> Figures:
-    """The figures of the last ``seconds``.
+    """The figures of a window.
 
     Where no answer tells of drafts the server's counters do: what they grew by, or (``since_start``) all they count
     where there was no second look yet.
     """
-    groups = window.groups(now_us, seconds)
+    groups = window.groups(now_us)
     total = summed(groups.values())
     source: AcceptanceSource | None
     if total.speculating:
         speculation, source = total.speculation, "answers"
-    elif (server := window.server(now_us, seconds)).drafts > 0:
+    elif (server := window.server(now_us)).drafts > 0:
         speculation, source = server, "server"
     elif since_start.drafts > 0:
         speculation, source = since_start, "server since its start"
     else:
         speculation, source = Speculation(), None
-    return Figures(now_us, seconds, total, speculation, source, groups, lag, lost, tuple(notes))
+    return Figures(now_us, window.seconds, total, speculation, source, groups, lag, lost, tuple(notes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import httpx
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from dspark_json.monitor.tally import Answer
     from dspark_json.source.discovery import FoundSpool, Survey
     from dspark_json.source.settings import ReaderSettings
 
@@ -38,12 +39,12 @@ _SCHEMAS_AGAIN_S: Final = 5.0
 class WatchSettings:
     """What to watch, and how.
 
-    ``longest_s`` is the longest time that figures are wanted over. ``counters_url``: where the server's own metrics
-    are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often.
+    ``windows_s`` are the times, in seconds, that figures are wanted over. ``counters_url``: where the server's own
+    metrics are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often.
     """
 
     reader: ReaderSettings
-    longest_s: float
+    windows_s: Sequence[float]
     counters_url: str | None = None
     counters_every_s: float = 10.0
     checkpoint: Path | None = None
@@ -59,7 +60,8 @@ class Watch:
         self._now_us = now_us
         self._discovery = Discovery(reader.addresses, local=reader.local, key=reader.key, timeout_s=reader.timeout_s)
         self._answers = AnswerReader()
-        self._window = Window(settings.longest_s)
+        self._windows = {seconds: Window(seconds) for seconds in settings.windows_s}
+        self._looked_us = 0
         self._known: dict[str, str] | None = None  # spool id -> address, None before the first look
         self._next: dict[tuple[str, str], int] = {}
         self._schemas = _Schemas(self._discovery)
@@ -74,7 +76,6 @@ class Watch:
         At the first look every server must answer (an ``EndpointError`` or ``SpoolError`` says what is wrong); later a
         server that is down, or a record that is gone, is a note and a count.
         """
-        now_us = self._now_us()
         first = self._known is None
         self._notes = []
         try:
@@ -83,7 +84,9 @@ class Watch:
             if first:
                 raise
             self._notes.append(error.message)
+            self._looked_us = self._now_us()
             return
+        now_us = self._looked_us = self._now_us()  # what is found now was written before
         for down in survey.down.values():
             if first:
                 raise down
@@ -93,16 +96,17 @@ class Watch:
         replaced = {found.address for found in survey.spools.values()}
         kept = {i: where for i, where in (self._known or {}).items() if where not in replaced}
         self._known = {**kept, **{i: found.address for i, found in survey.spools.items()}}
-        self._window.count_server(now_us, self._counters.look(survey, self._notes))
+        more = self._counters.look(survey, self._notes)
+        for window in self._windows.values():
+            window.count_server(now_us, more)
+            window.forget(now_us)
         self._lag = self._lag_of(survey, now_us, first=first)
-        self._window.forget(now_us)
 
     def figures(self, seconds: float) -> Figures:
-        """The figures of the last ``seconds``, as of the last look."""
+        """The figures of the last ``seconds`` (one of ``windows_s``), as of the last look."""
         return figures_of(
-            self._window,
-            self._now_us(),
-            seconds,
+            self._windows[seconds],
+            self._looked_us,
             since_start=self._counters.since_start,
             lag=self._lag,
             lost=self._lost,
@@ -111,10 +115,11 @@ class Watch:
 
     def _read(self, spool_id: str, found: FoundSpool, now_us: int, *, first: bool) -> None:
         reader = self._settings.reader
+        ahead_us = self._ahead_us(found, now_us) if first else 0
         for lane, extent in found.offsets.lanes.items():
             at = self._next.get((spool_id, lane))
             if at is None:
-                since_us = now_us - round(self._settings.longest_s * _US)
+                since_us = now_us + ahead_us - round(max(self._windows) * _US)
                 at = self._discovery.seek_time(found, lane, since_us) if first else extent.first
             if at >= extent.next:
                 self._next[spool_id, lane] = at
@@ -125,7 +130,7 @@ class Watch:
                     split, key=reader.key, timeout_s=reader.timeout_s, fail_on_data_loss=False, on_loss=self._lose
                 ):
                     for answer in self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted)):
-                        self._window.count(answer)
+                        self._count(answer, now_us, ahead_us)
                     self._next[spool_id, lane] = chunk.first_seq + len(chunk)
                 self._next[spool_id, lane] = extent.next
             except (EndpointError, SpoolError) as error:
@@ -133,6 +138,21 @@ class Watch:
                     raise
                 self._notes.append(error.message)
                 self._next.setdefault((spool_id, lane), at)
+
+    def _count(self, answer: Answer, now_us: int, ahead_us: int) -> None:
+        if ahead_us:
+            answer = replace(answer, at_us=answer.at_us - ahead_us)
+        for window in self._windows.values():
+            window.count(answer, now_us)
+
+    def _ahead_us(self, found: FoundSpool, now_us: int) -> int:
+        """How far a server's clock is ahead of ours at least: its newest record was written before now."""
+        newest = [
+            self._appended_at(found, lane, extent.next - 1, now_us)
+            for lane, extent in found.offsets.lanes.items()
+            if extent.next > extent.first
+        ]
+        return max(max(newest, default=now_us) - now_us, 0)
 
     def _lose(self, records: int) -> None:
         self._lost += records

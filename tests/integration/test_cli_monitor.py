@@ -107,6 +107,21 @@ def test_an_alert_with_once_is_about_its_own_time_and_sets_the_exit_status(addre
         assert (message["target"], message["window_s"]) == (address, 600)
 
 
+def test_a_longer_alert_leaves_the_window_and_other_alerts_as_they_are(address: str, monitor: Monitor) -> None:
+    alerts = (
+        "--alert",
+        "error_rate > 10% for 7d",
+        "--alert",
+        "error_rate > 15%",
+        "--alert",
+        "answers_per_s > 0 for 1h",
+    )
+    status, said, _ = monitor(address, "--once", "--json", "--window", "10m", *alerts)
+    look = json.loads(said)
+    assert (status, look["answers"], look["error_rate"]) == (1, 5, 0.2)
+    assert [one["state"] for one in look["alerts"]] == ["firing"] * 3
+
+
 def test_live_lines_for_programs_go_on_until_the_command_is_interrupted(address: str) -> None:
     port = free_port()
     arguments = (address, "--json", "--interval", "0.2", "--window", "10m", "--alert", "error_rate > 10%")
@@ -240,7 +255,7 @@ def test_acceptance_agrees_with_the_servers_own_counters(
     server = SpeculatingServer(tells)
     with serving(JsonOutputHook(server)) as address:
         asyncio.run(ask_all(address, 10))
-        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address}), 60, counters_every_s=0))
+        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address}), (60,), counters_every_s=0))
         if not tells:
             watch.look()
             before = (server.accepted, server.drafted, server.drafts)

@@ -98,12 +98,12 @@ def window() -> Window:
     found = Window(60)
     for status in ("ok", "ok", "truncated"):
         told = Speculation(1, 4, 2)
-        found.count(Answer(NOW, 'a "b"\\\n', "order", False, 5, (status,), 0.5, told))
+        found.count(Answer(NOW, 'a "b"\\\n', "order", False, 5, (status,), 0.5, told), NOW)
     return found
 
 
 def test_prometheus_gets_every_figure_that_is_told() -> None:
-    text = metrics_text(figures_of(window(), NOW, 60, since_start=Speculation()))
+    text = metrics_text(figures_of(window(), NOW, since_start=Speculation()))
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} == exported_names()
     assert "dspark_monitor_validity 0.666666667\n" in text
     assert "dspark_monitor_acceptance_rate 0.25\n" in text
@@ -116,7 +116,7 @@ def test_prometheus_gets_every_figure_that_is_told() -> None:
 def test_figures_are_given_at_metrics_alone(host: str) -> None:
     with Exporter(host, 0) as exporter:
         address = f"http://{f'[{host}]' if ':' in host else host}:{exporter.port}"
-        exporter.show(figures_of(window(), NOW, 60, since_start=Speculation()))
+        exporter.show(figures_of(window(), NOW, since_start=Speculation()))
         found = httpx.get(f"{address}/metrics", trust_env=False)
         assert found.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert "dspark_monitor_answers_per_s 0.05\n" in found.text

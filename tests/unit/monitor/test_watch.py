@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def watch_of(target: Path | str, **changes: Any) -> Watch:
     option = "vllm_endpoint" if isinstance(target, str) else "path"
-    return Watch(WatchSettings(reader_settings({option: str(target)}, {}), longest_s=60, **changes))
+    return Watch(WatchSettings(reader_settings({option: str(target)}, {}), windows_s=(60,), **changes))
 
 
 def told(body: dict[str, Any], **record: Any) -> Record:
@@ -78,9 +78,24 @@ def test_records_are_counted_once_from_look_to_look_and_only_those_of_the_window
     write(tmp_path, answer("3"))
     watch.look()
     assert watch.figures(60).total.answers == 3
-    later = Watch(WatchSettings(reader_settings({"path": str(tmp_path)}), 60), lambda: time.time_ns() // 1000 + 10**9)
+    later = Watch(
+        WatchSettings(reader_settings({"path": str(tmp_path)}), (60,)), lambda: time.time_ns() // 1000 + 10**9
+    )
     later.look()
     assert later.figures(60).total.answers == 0
+
+
+def test_the_clock_of_a_server_may_be_ahead(tmp_path: Path) -> None:
+    write(tmp_path, answer("1"))
+    time.sleep(1.1)
+    write(tmp_path, answer("2"))
+    settings = WatchSettings(reader_settings({"path": str(tmp_path)}), (1, 60))
+    watch = Watch(settings, lambda: time.time_ns() // 1000 - 600_000_000)
+    watch.look()
+    assert [watch.figures(seconds).total.answers for seconds in (1, 60)] == [1, 2]
+    write(tmp_path, answer("3"))
+    watch.look()
+    assert watch.figures(60).total.answers == 3
 
 
 def test_errors_usage_and_latency_are_as_the_records_tell_them(tmp_path: Path) -> None:
@@ -127,7 +142,7 @@ def test_a_target_that_is_not_there_is_an_error_at_the_first_look_and_a_note_lat
     with serving(elsewhere(app)) as address:
         with pytest.raises(EndpointKeyError):
             watch_of(address).look()
-        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), 60))
+        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), (60,)))
         watch.look()
         assert watch.figures(60).notes == ()
     watch.look()

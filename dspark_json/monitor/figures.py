@@ -55,6 +55,7 @@ class Figures:
     """One look. ``window_s`` is what the figures are over; the lag is that of now, None where no stream is watched.
 
     ``acceptance_from`` says who told of drafts: the answers themselves, or the server's counters.
+    ``read_us`` is when a look last could read all that there was to read, without a note; None before.
     """
 
     at_us: int
@@ -66,6 +67,7 @@ class Figures:
     lag: Lag | None = None
     lost: int = 0
     notes: Sequence[str] = ()
+    read_us: int | None = None
 
     def value(self, metric: str) -> float | None:
         """A figure by its name in ``METRICS``; None where nothing tells it."""
@@ -122,6 +124,7 @@ def figures_of(
     lag: Lag | None = None,
     lost: int = 0,
     notes: Sequence[str] = (),
+    read_us: int | None = None,
 ) -> Figures:
     """The figures of a window.
 
@@ -139,4 +142,4 @@ def figures_of(
         speculation, source = since_start, "server since its start"
     else:
         speculation, source = Speculation(), None
-    return Figures(now_us, window.seconds, total, speculation, source, groups, lag, lost, tuple(notes))
+    return Figures(now_us, window.seconds, total, speculation, source, groups, lag, lost, tuple(notes), read_us)

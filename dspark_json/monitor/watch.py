@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from dspark_json.monitor.tally import Answer
     from dspark_json.source.discovery import FoundSpool, Survey
+    from dspark_json.source.offsets import Offset
     from dspark_json.source.settings import ReaderSettings
 
 __all__ = ["Watch", "WatchSettings"]
@@ -62,11 +63,15 @@ class Watch:
         self._answers = AnswerReader()
         self._windows = {seconds: Window(seconds) for seconds in settings.windows_s}
         self._looked_us = 0
+        self._read_us: int | None = None  # the last look at which all could be read
         self._known: dict[str, str] | None = None  # spool id -> address, None before the first look
         self._next: dict[tuple[str, str], int] = {}
         self._schemas = _Schemas(self._discovery)
         self._counters = _ServerCounters(settings)
         self._lost = 0
+        self._committed: Offset | None = None
+        self._ends: dict[str, FoundSpool] = {}  # the spools as they were last found, those that are down included
+        self._appended: dict[tuple[str, str], int] = {}  # when the oldest record that the stream lacks was written
         self._lag: Lag | None = None
         self._notes: list[str] = []
 
@@ -78,15 +83,24 @@ class Watch:
         """
         first = self._known is None
         self._notes = []
+        survey: Survey | None = None
         try:
             survey = self._discovery.look(self._known or {}, first=first)
         except (EndpointError, SpoolError) as error:
             if first:
                 raise
             self._notes.append(error.message)
-            self._looked_us = self._now_us()
-            return
         now_us = self._looked_us = self._now_us()  # what is found now was written before
+        if survey is not None:
+            self._take(survey, now_us, first=first)
+        self._lag = self._lag_of(survey, now_us, first=first)
+        for window in self._windows.values():
+            window.forget(now_us)
+        if not self._notes:
+            self._read_us = now_us
+
+    def _take(self, survey: Survey, now_us: int, *, first: bool) -> None:
+        """Read what is new in the spools that were found."""
         for down in survey.down.values():
             if first:
                 raise down
@@ -99,8 +113,6 @@ class Watch:
         more = self._counters.look(survey, self._notes)
         for window in self._windows.values():
             window.count_server(now_us, more)
-            window.forget(now_us)
-        self._lag = self._lag_of(survey, now_us, first=first)
 
     def figures(self, seconds: float) -> Figures:
         """The figures of the last ``seconds`` (one of ``windows_s``), as of the last look."""
@@ -111,6 +123,7 @@ class Watch:
             lag=self._lag,
             lost=self._lost,
             notes=self._notes,
+            read_us=self._read_us,
         )
 
     def _read(self, spool_id: str, found: FoundSpool, now_us: int, *, first: bool) -> None:
@@ -157,26 +170,41 @@ class Watch:
     def _lose(self, records: int) -> None:
         self._lost += records
 
-    def _lag_of(self, survey: Survey, now_us: int, *, first: bool) -> Lag | None:
-        """How far the stream of the checkpoint is behind what the servers keep."""
+    def _lag_of(self, survey: Survey | None, now_us: int, *, first: bool) -> Lag | None:
+        """How far the stream of the checkpoint is behind what the servers keep, or kept when they last answered."""
         if self._settings.checkpoint is None:
             return None
         try:
-            offset = committed(self._settings.checkpoint)
+            self._committed = committed(self._settings.checkpoint)
         except DSparkJsonError as error:
             if first:
                 raise
             self._notes.append(error.message)
-            return self._lag
+        asked = {} if survey is None else survey.spools
+        self._ends = {**{i: found for i, found in self._ends.items() if self._is_down(i, found, survey)}, **asked}
         records, oldest_us = 0, now_us
-        for spool_id, found in survey.spools.items():
+        for spool_id, found in self._ends.items():
+            if spool_id not in asked:
+                self._notes.append(f"the lag counts what {found.address} held when it last answered")
             for lane, extent in found.offsets.lanes.items():
-                position = None if offset is None else offset.position(spool_id, lane)
+                position = None if self._committed is None else self._committed.position(spool_id, lane)
                 at = extent.first if position is None else max(position.next, extent.first)
-                if at < extent.next:
-                    records += extent.next - at
-                    oldest_us = min(oldest_us, self._appended_at(found, lane, at, now_us))
+                if at >= extent.next:
+                    self._appended.pop((spool_id, lane), None)
+                    continue
+                records += extent.next - at
+                known_us = self._appended.get((spool_id, lane), now_us)
+                if spool_id in asked:
+                    known_us = self._appended_at(found, lane, at, known_us)
+                self._appended[spool_id, lane] = known_us
+                oldest_us = min(oldest_us, known_us)
         return Lag(records, (now_us - oldest_us) / _US)
+
+    def _is_down(self, spool_id: str, found: FoundSpool, survey: Survey | None) -> bool:
+        """Whether a spool that was there is one whose server does not answer, and neither replaced nor given up."""
+        if survey is None:
+            return True
+        return spool_id in (self._known or {}) and found.address in survey.down
 
     def _appended_at(self, found: FoundSpool, lane: str, seq: int, otherwise: int) -> int:
         try:

@@ -103,12 +103,13 @@ def window() -> Window:
 
 
 def test_prometheus_gets_every_figure_that_is_told() -> None:
-    text = metrics_text(figures_of(window(), NOW, since_start=Speculation()))
+    text = metrics_text(figures_of(window(), NOW, since_start=Speculation(), read_us=NOW - 250_000))
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} == exported_names()
     assert "dspark_monitor_validity 0.666666667\n" in text
     assert "dspark_monitor_acceptance_rate 0.25\n" in text
     assert 'dspark_monitor_contents{model="a \\"b\\"\\\\\\n",schema="order",parse_status="truncated"} 1\n' in text
     assert not re.search(r"^dspark_monitor_lag", text, re.MULTILINE)
+    assert "dspark_monitor_read_at_seconds 1795970577.750\n" in text
     assert {f"dspark_monitor_{metric.name}" for metric in METRICS} <= exported_names()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -149,18 +150,21 @@ def test_a_target_that_is_not_there_is_an_error_at_the_first_look_and_a_note_lat
     assert "does not answer" in watch.figures(60).notes[0]
 
 
+def commit_to(checkpoint: Path, spool: Path, number: int, following: int) -> None:
+    """Commit a micro-batch that ended before the record ``following`` of the spool's first lane."""
+    at = {"0000": LanePosition(following, following)}
+    text = Offset({read_identity(spool).spool_id: SpoolPosition("http://x", at)}).text()
+    (checkpoint / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n-\n{text}\n{{"other":1}}')
+    (checkpoint / "commits").mkdir(exist_ok=True)
+    (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (checkpoint / "commits" / f".{number}.crc").write_bytes(b"")
+
+
 def test_the_lag_is_that_of_the_streams_checkpoint(tmp_path: Path) -> None:
     spool, checkpoint = tmp_path / "spool", tmp_path / "checkpoint"
     write(spool, *(answer(str(number)) for number in range(10)))
     (checkpoint / "offsets").mkdir(parents=True)
-
-    def commit(number: int, following: int) -> None:
-        at = {"0000": LanePosition(following, following)}
-        text = Offset({read_identity(spool).spool_id: SpoolPosition("http://x", at)}).text()
-        (checkpoint / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n-\n{text}\n{{"other":1}}')
-        (checkpoint / "commits").mkdir(exist_ok=True)
-        (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        (checkpoint / "commits" / f".{number}.crc").write_bytes(b"")
+    commit = functools.partial(commit_to, checkpoint, spool)
 
     watch = watch_of(spool, checkpoint=checkpoint)
 
@@ -179,6 +183,54 @@ def test_the_lag_is_that_of_the_streams_checkpoint(tmp_path: Path) -> None:
     assert lag().records == 3
     commit(11, 10)
     assert lag() == Lag(0, 0)
+
+
+def test_the_lag_of_a_server_that_is_down_goes_on(tmp_path: Path) -> None:
+    spool, checkpoint, moved = tmp_path / "spool", tmp_path / "checkpoint", tmp_path / "moved"
+    (checkpoint / "offsets").mkdir(parents=True)
+    clock = [0]
+    write(spool, *(answer(str(number)) for number in range(10)))
+    with serving(elsewhere(hook(spool, "k"))) as address:
+        settings = WatchSettings(
+            reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), (60,), checkpoint=checkpoint
+        )
+        watch = Watch(settings, lambda: time.time_ns() // 1000 + clock[0])
+        commit_to(checkpoint, spool, 0, 4)
+        watch.look()
+        up = watch.figures(60)
+        assert up.lag is not None
+        assert (up.lag.records, up.notes, up.read_us) == (6, (), up.at_us)
+    clock[0] = 90_000_000
+    watch.look()
+    down = watch.figures(60)
+    assert down.lag is not None
+    assert down.lag.records == 6
+    assert down.lag.seconds >= up.lag.seconds + 90
+    assert f"the lag counts what {address} held when it last answered" in down.notes
+    assert down.read_us == up.at_us, "a look that could not read is none"
+    checkpoint.rename(moved)
+    watch.look()
+    assert (watch.figures(60).value("lag") or 0) >= 90, "no checkpoint to read is no reason to be content"
+    moved.rename(checkpoint)
+    commit_to(checkpoint, spool, 1, 10)
+    watch.look()
+    assert watch.figures(60).lag == Lag(0, 0)
+
+
+def test_the_lag_of_a_folder_that_is_gone_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    write(tmp_path / "spool", answer("1"))
+    watch = watch_of(tmp_path / "spool", checkpoint=tmp_path / "checkpoint")
+    watch.look()
+    (tmp_path / "spool").rename(tmp_path / "elsewhere")
+    time.sleep(0.05)
+    watch.look()
+    found = watch.figures(60)
+    assert found.lag is not None
+    assert found.lag.records == 1
+    assert found.lag.seconds > 0.05
+    assert found.read_us is not None
+    assert found.read_us < found.at_us
 
 
 def test_a_folder_that_is_no_checkpoint_of_this_source_is_an_error(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class Figures:
             "acceptance_from": self.acceptance_from,
             "answers": self.total.answers,
             "answers_without_usage": self.total.untold,
+            "answers_judged_as_json": self.total.untyped,
             "lost_records": self.lost,
             "parse_status": dict(sorted(self.total.statuses.items())),
             "groups": [
@@ -133,6 +134,11 @@ def figures_of(
     """
     groups = window.groups(now_us)
     total = summed(groups.values())
+    if total.untyped:
+        notes = [
+            *notes,
+            f"{total.untyped:,} answers are judged as JSON alone: their schema is not registered or has no type",
+        ]
     source: AcceptanceSource | None
     if total.speculating:
         speculation, source = total.speculation, "answers"

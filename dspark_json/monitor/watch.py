@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -105,6 +106,7 @@ class Watch:
             if first:
                 raise down
             self._notes.append(down.message)
+        self._schemas.begin_look()
         for spool_id, found in survey.spools.items():
             self._read(spool_id, found, now_us, first=first)
         replaced = {found.address for found in survey.spools.values()}
@@ -142,7 +144,8 @@ class Watch:
                 for chunk in read_split(
                     split, key=reader.key, timeout_s=reader.timeout_s, fail_on_data_loss=False, on_loss=self._lose
                 ):
-                    for answer in self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted)):
+                    # All of a chunk or nothing: it is read again where a schema can't be asked for.
+                    for answer in list(self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted))):
                         self._count(answer, now_us, ahead_us)
                     self._next[spool_id, lane] = chunk.first_seq + len(chunk)
                 self._next[spool_id, lane] = extent.next
@@ -216,26 +219,46 @@ class Watch:
 
 
 class _Schemas:
-    """The schemas that the servers have registered; asked again when a hash is met that is not among them."""
+    """The schemas that the servers have registered; asked again when a hash is met that is not among them.
+
+    A schema is registered before its answers are written (capture/registration.py), so what was asked for in a look is all that the
+    records of the look can name: it is asked for once a look at most, and no more often than every few seconds for
+    hashes that were not there (a full registry keeps no more).
+    """
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
         self._found: dict[str, dict[str, RegisteredSchema]] = {}
+        self._absent: dict[str, set[str]] = {}
         self._asked_at: dict[str, float] = {}
+        self._asked: set[str] = set()
+
+    def begin_look(self) -> None:
+        """What is asked for from here on is as of a new look."""
+        self._asked.clear()
 
     def find(self, spool: FoundSpool, wanted: str) -> RegisteredSchema | None:
-        """The schema of this hash; None where the server does not have it, or can't be asked now."""
+        """The schema of this hash; None where the server does not have it.
+
+        Raises ``EndpointError`` or ``SpoolError`` where it can't be asked now: what can't be judged is read later.
+        """
         spool_id = spool.offsets.spool_id
-        known = self._found.get(spool_id, {})
-        asked_at = self._asked_at.get(spool_id)
-        if wanted not in known and (asked_at is None or time.monotonic() - asked_at > _SCHEMAS_AGAIN_S):
-            self._asked_at[spool_id] = time.monotonic()
-            try:
-                documents = self._discovery.schemas(spool)
-                known = {one.hash: one for one in map(RegisteredSchema.from_document, documents)}
-            except DSparkJsonError:
-                return None
-            self._found[spool_id] = known
+        found = self._found.get(spool_id, {}).get(wanted)
+        if found is not None or spool_id in self._asked:
+            return found
+        absent = wanted in self._absent.get(spool_id, ())
+        if absent and time.monotonic() - self._asked_at[spool_id] < _SCHEMAS_AGAIN_S:
+            return None
+        documents = self._discovery.schemas(spool)
+        known: dict[str, RegisteredSchema] = {}
+        for document in documents:
+            with contextlib.suppress(DSparkJsonError):  # one that this version can't read is as one that is not there
+                schema = RegisteredSchema.from_document(document)
+                known[schema.hash] = schema
+        self._asked.add(spool_id)
+        self._asked_at[spool_id] = time.monotonic()
+        self._found[spool_id] = known
+        self._absent[spool_id] = set() if wanted in known else {wanted}
         return known.get(wanted)
 
 

@@ -57,7 +57,10 @@ def test_contents_are_judged_by_the_schema_that_was_asked_for(tmp_path: Path) ->
         "gone": {"ok": 1},
         "-": {},
     }
-    assert watch.figures(60).value("validity") == 4 / 5
+    figures = watch.figures(60)
+    assert figures.value("validity") == 4 / 5
+    assert figures.total.untyped == figures.document()["answers_judged_as_json"] == 1
+    assert "1 answers are judged as JSON alone" in figures.notes[0]
 
 
 def test_a_schema_that_comes_later_is_asked_for(tmp_path: Path) -> None:
@@ -68,6 +71,37 @@ def test_a_schema_that_comes_later_is_asked_for(tmp_path: Path) -> None:
     write(tmp_path, answer('{"amount": "x"}', order), registers=(order,))
     watch.look()
     assert dict(watch.figures(60).total.statuses) == {"mismatch": 1}
+
+
+def test_a_schema_that_comes_just_after_one_that_is_not_registered_is_asked_for(tmp_path: Path) -> None:
+    order = schema("order", 1, amount="integer")
+    write(tmp_path, answer("{}", schema("gone", 2, x="integer")))
+    watch = watch_of(tmp_path)
+    watch.look()
+    write(tmp_path, answer('{"amount": "x"}', order), registers=(order,))
+    watch.look()
+    assert dict(watch.figures(60).total.statuses) == {"ok": 1, "mismatch": 1}
+    assert watch.figures(60).total.untyped == 1
+
+
+def test_what_can_not_be_judged_for_now_is_counted_later(tmp_path: Path) -> None:
+    order = schema("order", 1, amount="integer")
+    write(tmp_path, answer("no schema"))
+    watch = watch_of(tmp_path)
+    watch.look()
+    write(tmp_path, answer("1"), answer('{"amount": "x"}', order), registers=(order,))
+    registry = tmp_path / "schemas"
+    registry.rename(tmp_path / "away")
+    registry.write_bytes(b"")
+    watch.look()
+    figures = watch.figures(60)
+    assert (figures.total.answers, figures.total.untyped) == (1, 0)
+    assert figures.notes
+    registry.unlink()
+    (tmp_path / "away").rename(registry)
+    watch.look()
+    assert dict(watch.figures(60).total.statuses) == {"mismatch": 1}
+    assert (watch.figures(60).total.answers, watch.figures(60).notes) == (3, ())
 
 
 def test_records_are_counted_once_from_look_to_look_and_only_those_of_the_window(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from dspark_json.monitor.counters import SpeculationCounters
 from dspark_json.monitor.figures import Figures, Lag, figures_of
 from dspark_json.monitor.intake import AnswerReader
 from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.web_address import shown_place
 from dspark_json.monitor.window import Window
 from dspark_json.schema.registry import RegisteredSchema
+from dspark_json.source.asking import ask_all
 from dspark_json.source.discovery import Discovery
 from dspark_json.source.reading import read_split
 from dspark_json.source.splits import Split
@@ -34,6 +36,7 @@ __all__ = ["Watch", "WatchSettings"]
 
 _US: Final = 1_000_000
 _COUNTERS_TIMEOUT_S: Final = 2.0
+_MOST_METRICS_BYTES: Final = 16 << 20
 _SCHEMAS_AGAIN_S: Final = 5.0
 
 
@@ -42,7 +45,8 @@ class WatchSettings:
     """What to watch, and how.
 
     ``windows_s`` are the times, in seconds, that figures are wanted over. ``counters_url``: where the server's own
-    metrics are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often.
+    metrics are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often, but twice in
+    the shortest of the windows.
     """
 
     reader: ReaderSettings
@@ -56,8 +60,13 @@ class Watch:
     """Reads what is new at each ``look``, and gives figures over any part of the time that it has seen."""
 
     def __init__(self, settings: WatchSettings, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-        """Raises ``EngineUnavailableError`` where the records can't be parsed here."""
+        """Raises ``EngineUnavailableError`` where the records can't be parsed here.
+
+        ``InvalidOptionError`` says that ``counters_url`` is no address.
+        """
         reader = settings.reader
+        if settings.counters_url is not None:
+            shown_place(settings.counters_url, "--server-metrics")
         self._settings = settings
         self._now_us = now_us
         self._discovery = Discovery(reader.addresses, local=reader.local, key=reader.key, timeout_s=reader.timeout_s)
@@ -221,9 +230,9 @@ class Watch:
 class _Schemas:
     """The schemas that the servers have registered; asked again when a hash is met that is not among them.
 
-    A schema is registered before its answers are written (capture/registration.py), so what was asked for in a look is all that the
-    records of the look can name: it is asked for once a look at most, and no more often than every few seconds for
-    hashes that were not there (a full registry keeps no more).
+    A schema is registered before its answers are written (capture/registration.py), so what was asked for in a look is
+    all that the records of the look can name: it is asked for once a look at most, and no more often than every few
+    seconds for hashes that were not there (a full registry keeps no more).
     """
 
     def __init__(self, discovery: Discovery) -> None:
@@ -270,6 +279,7 @@ class _ServerCounters:
     by_address: dict[str, SpeculationCounters] = field(default_factory=dict)
     asked_at: float | None = None
     looks: int = 0
+    asking: set[str] = field(default_factory=set)  # what was left behind, too
 
     @property
     def since_start(self) -> Speculation:
@@ -283,17 +293,29 @@ class _ServerCounters:
         """What the counters grew by; a server that has none counts nothing."""
         now = time.monotonic()
         more = Speculation()
-        if self.asked_at is not None and now - self.asked_at < self.settings.counters_every_s:
+        every_s = min(self.settings.counters_every_s, min(self.settings.windows_s) / 2)
+        if self.asked_at is not None and now - self.asked_at < every_s:
             return more
         self.asked_at = now
-        texts = {url: _text(url) for url in self._urls(survey.spools)}
+        urls = self._urls(survey.spools)
+        answers = ask_all(urls, self._ask, _COUNTERS_TIMEOUT_S)  # what hangs is left behind at the deadline
+        texts = {url: text if isinstance(text := answers.get(url), str) else None for url in urls}
         self.looks += bool(texts)
         for url, text in texts.items():
             if text is not None:
                 more.add(self.by_address.setdefault(url, SpeculationCounters()).advance(text))
             elif self.settings.counters_url is not None:
-                notes.append(f"{url} gives no metrics")
+                notes.append(f"{shown_place(url, '--server-metrics')} gives no metrics")
         return more
+
+    def _ask(self, url: str) -> str | None:
+        if url in self.asking:
+            return None
+        self.asking.add(url)
+        try:
+            return _text(url)
+        finally:
+            self.asking.discard(url)
 
     def _urls(self, spools: Mapping[str, FoundSpool]) -> Sequence[str]:
         if self.settings.counters_url is not None:
@@ -304,9 +326,21 @@ class _ServerCounters:
 
 
 def _text(url: str) -> str | None:
-    """A page of metrics; None where there is none. No key is sent: a server's own metrics need none."""
+    """A page of metrics; None where there is none, or a larger one. No key is sent: a server's own need none."""
+    deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
+    asked = {"accept-encoding": "identity"}  # a small page could unfold to any size
+    page = bytearray()
     try:
-        answer = httpx.get(url, timeout=_COUNTERS_TIMEOUT_S, trust_env=False, follow_redirects=False)
+        with (
+            httpx.Client(timeout=_COUNTERS_TIMEOUT_S, trust_env=False, follow_redirects=False, headers=asked) as client,
+            client.stream("GET", url) as answer,
+        ):
+            if answer.status_code != httpx.codes.OK or "content-encoding" in answer.headers:
+                return None
+            for part in answer.iter_raw():
+                page += part
+                if len(page) > _MOST_METRICS_BYTES or time.monotonic() > deadline:
+                    return None
     except (httpx.HTTPError, httpx.InvalidURL):
         return None
-    return answer.text if answer.status_code == httpx.codes.OK else None
+    return page.decode(errors="replace")

@@ -78,6 +78,34 @@ def test_what_can_not_be_told_is_logged_without_the_urls_secrets(caplog: pytest.
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize("proxy", ["socks9://user:secret@127.0.0.1:1", "nonsense://secret"])
+def test_a_webhook_that_nothing_can_be_sent_to_is_refused(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(InvalidOptionError, match="alerts can't be told to http://localhost: ") as caught:
+        Webhook("http://localhost/secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_message_that_can_not_be_sent_does_not_keep_the_next_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    with listener() as (url, received):
+        webhook = Webhook(url, waits_s=())
+        webhook.tell({"n": object()})
+        webhook.tell({"n": 2})
+        webhook.wait(10)
+        assert received == [{"n": 2}]
+    assert "can't be told (TypeError)" in caplog.text
+
+
+def test_what_is_left_after_the_wait_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with listener(500) as (url, _):
+        webhook = Webhook(url, waits_s=(0.5,))
+        webhook.tell({"n": 1})
+        webhook.wait(0.05)
+        assert "was not told of 1 alerts within 0.05 s" in caplog.text
+        assert "secret" not in caplog.text
+        webhook.wait(10)
+
+
 def test_telling_waits_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
     webhook = Webhook("http://192.0.2.1:9/", waits_s=())  # no machine has this address (RFC 5737)
     for number in range(150):

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
 
 import pytest
 from serving import elsewhere, hook, serving
 from typed_spools import answer, schema, write
 
 from dspark_json.errors import EndpointKeyError, EndpointUnreachableError, InvalidOptionError, SpoolNotFoundError
+from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS
 from dspark_json.monitor.figures import Lag
 from dspark_json.monitor.tally import Speculation
 from dspark_json.monitor.watch import Watch, WatchSettings
@@ -21,6 +28,7 @@ from dspark_json.spool.layout import read_identity
 from dspark_json.spool.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -159,6 +167,85 @@ def test_acceptance_is_what_the_answers_tell(tmp_path: Path) -> None:
     watch.look()
     figures = watch.figures(60)
     assert (figures.acceptance_from, figures.speculation) == ("answers", Speculation(6, 10, 5))
+
+
+@contextmanager
+def metrics_page(give: Callable[[BinaryIO, threading.Event], None]) -> Iterator[str]:
+    """A server whose answers ``give`` writes, until the event says that it is over; its address has secrets."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with contextlib.suppress(OSError):
+                give(self.wfile, over)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://user:secret@127.0.0.1:{server.server_port}/secret?token=secret"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+def endless(file: BinaryIO, over: threading.Event) -> None:
+    file.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    while not over.is_set():
+        file.write(b"#" * 65_536)
+
+
+def dripping_page(file: BinaryIO, over: threading.Event) -> None:
+    file.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    while not over.wait(0.1):
+        file.write(b"#")
+
+
+def dripping_head(file: BinaryIO, over: threading.Event) -> None:
+    file.write(b"HTTP/1.0 200 OK\r\nx: ")
+    while not over.wait(0.1):
+        file.write(b"#")
+
+
+@pytest.mark.parametrize("give", [endless, dripping_page, dripping_head])
+def test_metrics_that_do_not_end_are_none_and_their_address_is_not_shown_whole(
+    give: Callable[[BinaryIO, threading.Event], None], tmp_path: Path
+) -> None:
+    write(tmp_path, answer("1"))
+    with metrics_page(give) as url:
+        watch = watch_of(tmp_path, counters_url=url)
+        watch.look()  # comes to its end though the page does not
+        (note,) = watch.figures(60).notes
+    assert note == f"http://127.0.0.1:{urlsplit(url).port} gives no metrics"
+
+
+@pytest.mark.parametrize("url", ["", "localhost:9/secret", "ftp://x/secret", "http://x:secret"])
+def test_an_address_of_metrics_that_is_none_is_refused_and_not_shown(url: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match="--server-metrics") as caught:
+        watch_of(tmp_path, counters_url=url)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_servers_counters_are_asked_twice_in_a_short_window(tmp_path: Path) -> None:
+    asked = itertools.count(1)
+
+    def growing(file: BinaryIO, _: threading.Event) -> None:
+        count = next(asked)
+        lines = "".join(f"{name} {count}\n" for name in (ACCEPTED, DRAFTED, DRAFTS))
+        file.write(b"HTTP/1.0 200 OK\r\n\r\n" + lines.encode())
+
+    write(tmp_path, answer("1"))
+    with metrics_page(growing) as url:
+        watch = Watch(WatchSettings(reader_settings({"path": str(tmp_path)}), (1,), counters_url=url))
+        watch.look()
+        for _ in range(5):
+            time.sleep(0.55)
+            watch.look()
+            assert watch.figures(1).acceptance_from == "server"
 
 
 def test_lines_that_are_no_answers_are_counted(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from serving import Message, Receive, Send, free_port, serving
+from typed_spools import answer as told_answer
+from typed_spools import schema, write
 from unit.monitor.test_telling import listener
 
 from dspark_json import JsonOutputHook
@@ -144,6 +146,34 @@ def test_live_lines_for_programs_go_on_until_the_command_is_interrupted(address:
     assert "dspark_monitor_error_rate 0.2\n" in exported
 
 
+def test_quiet_looks_print_alerts_and_each_new_note_once(tmp_path: Path) -> None:
+    write(tmp_path / "spool", told_answer("1", schema("gone", 1, x="integer")))
+    port = free_port()
+    arguments = (tmp_path / "spool", "--quiet", "--interval", "0.1", "--listen", f"127.0.0.1:{port}")
+    alert = ("--alert", "answers_per_s > 0")
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments), *alert], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(2)]
+        write(tmp_path / "spool", told_answer("1", schema("gone", 1, x="integer")))
+        deadline = time.monotonic() + 20
+        while "answers_per_s 0.0333" not in httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        shown, rest = process.communicate(timeout=20)
+    assert shown == ""
+    assert "alert firing: answers_per_s > 0" in said[0]
+    assert "1 answers are judged as JSON alone" in said[1]
+    assert "judged" not in rest
+    done = subprocess.run(
+        [*COMMAND, str(tmp_path / "spool"), "--once", "--quiet", *alert], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "alert firing" in done.stderr
+
+
 def test_on_a_terminal_there_is_a_page(address: str) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "40", "DSPARK_API_KEY": KEY}
@@ -177,6 +207,7 @@ def test_on_a_terminal_there_is_a_page(address: str) -> None:
         (("/x", "--alert", "acceptance < 0.6"), 'Did you mean "acceptance_'),
         (("/x", "--alert", "lag > 5s"), "--checkpoint"),
         (("/x", "--webhook", "nowhere"), "--webhook"),
+        (("/x", "--server-metrics", "nowhere"), "--server-metrics"),
         (("/x", "--once", "--listen", "127.0.0.1:9"), "--listen"),
     ],
 )

@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -29,6 +29,7 @@ from dspark_json.spool.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedIOBase
     from pathlib import Path
 
 
@@ -170,7 +171,7 @@ def test_acceptance_is_what_the_answers_tell(tmp_path: Path) -> None:
 
 
 @contextmanager
-def metrics_page(give: Callable[[BinaryIO, threading.Event], None]) -> Iterator[str]:
+def metrics_page(give: Callable[[BufferedIOBase, threading.Event], None]) -> Iterator[str]:
     """A server whose answers ``give`` writes, until the event says that it is over; its address has secrets."""
     over = threading.Event()
 
@@ -193,19 +194,19 @@ def metrics_page(give: Callable[[BinaryIO, threading.Event], None]) -> Iterator[
             thread.join()
 
 
-def endless(file: BinaryIO, over: threading.Event) -> None:
+def endless(file: BufferedIOBase, over: threading.Event) -> None:
     file.write(b"HTTP/1.0 200 OK\r\n\r\n")
     while not over.is_set():
         file.write(b"#" * 65_536)
 
 
-def dripping_page(file: BinaryIO, over: threading.Event) -> None:
+def dripping_page(file: BufferedIOBase, over: threading.Event) -> None:
     file.write(b"HTTP/1.0 200 OK\r\n\r\n")
     while not over.wait(0.1):
         file.write(b"#")
 
 
-def dripping_head(file: BinaryIO, over: threading.Event) -> None:
+def dripping_head(file: BufferedIOBase, over: threading.Event) -> None:
     file.write(b"HTTP/1.0 200 OK\r\nx: ")
     while not over.wait(0.1):
         file.write(b"#")
@@ -213,7 +214,7 @@ def dripping_head(file: BinaryIO, over: threading.Event) -> None:
 
 @pytest.mark.parametrize("give", [endless, dripping_page, dripping_head])
 def test_metrics_that_do_not_end_are_none_and_their_address_is_not_shown_whole(
-    give: Callable[[BinaryIO, threading.Event], None], tmp_path: Path
+    give: Callable[[BufferedIOBase, threading.Event], None], tmp_path: Path
 ) -> None:
     write(tmp_path, answer("1"))
     with metrics_page(give) as url:
@@ -233,7 +234,7 @@ def test_an_address_of_metrics_that_is_none_is_refused_and_not_shown(url: str, t
 def test_the_servers_counters_are_asked_twice_in_a_short_window(tmp_path: Path) -> None:
     asked = itertools.count(1)
 
-    def growing(file: BinaryIO, _: threading.Event) -> None:
+    def growing(file: BufferedIOBase, _: threading.Event) -> None:
         count = next(asked)
         lines = "".join(f"{name} {count}\n" for name in (ACCEPTED, DRAFTED, DRAFTS))
         file.write(b"HTTP/1.0 200 OK\r\n\r\n" + lines.encode())

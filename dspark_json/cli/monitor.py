@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -42,7 +43,7 @@ examples:
   dspark-json monitor dns+http://vllm:8000 --once --json | jq .error_rate
   dspark-json monitor /dev/shm/dspark_vllm_8000 --checkpoint /data/checkpoint --alert 'lag > 30s'
   dspark-json monitor http://localhost:8000 --alert 'validity < 99%' --webhook https://…
-  dspark-json monitor http://localhost:8000 --listen 127.0.0.1:9109 > /dev/null   # for Prometheus
+  dspark-json monitor http://localhost:8000 --listen 127.0.0.1:9109 --quiet   # for Prometheus
 
 A server on another machine wants the hook's key (DSPARK_API_KEY of the server), from --key-file or from the
 environment's DSPARK_API_KEY. Metrics: answers_per_s, tokens_per_s, validity, error_rate, acceptance_rate,
@@ -61,7 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``monitor``."""
     parser.add_argument("target", metavar="ENDPOINT|SPOOL", help="servers' addresses (http://…), or a spool folder")
     parser.add_argument("--once", action="store_true", help="one look at what was written in the window, then end")
-    parser.add_argument("--json", action="store_true", help="print each look as one JSON object a line")
+    said = parser.add_mutually_exclusive_group()
+    said.add_argument("--json", action="store_true", help="print each look as one JSON object a line")
+    said.add_argument(
+        "--quiet", action="store_true", help="print no looks: alerts and new notes alone, on standard error"
+    )
     parser.add_argument(
         "--window",
         type=_window,
@@ -107,11 +112,11 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidOptionError(
             "--listen is given with --once, which ends after one look", remedy="Leave one of them out."
         )
-    longest_s = max([options.window, *(one.alert.for_s for one in alerts if options.once)])
+    of_alerts = {one.alert.for_s for one in alerts if options.once and one.alert.for_s}
     watch = Watch(
         WatchSettings(
             reader=target_settings(options.target, options.key_file),
-            longest_s=longest_s,
+            windows_s=sorted({options.window, *of_alerts}),
             counters_url=options.server_metrics,
             checkpoint=options.checkpoint,
         )
@@ -136,7 +141,10 @@ def _once(options: argparse.Namespace, watch: Watch, alerts: Sequence[AlertWatch
         one.firing = one.alert.is_crossed(one.value)
         if one.firing:
             teller.tell(one, figures, window_s)
-    _print(options, figures, alerts)
+    if options.quiet:
+        _note(figures, frozenset())
+    else:
+        _print(options, figures, alerts)
     teller.wait()
     return EXIT_FIRING if any(one.firing for one in alerts) else 0
 
@@ -152,7 +160,9 @@ def _live(options: argparse.Namespace, watch: Watch, alerts: Sequence[AlertWatch
             exporter = stack.enter_context(Listening(*options.listen))
         with explained(options.target):  # what is wrong with the target is told before there is a page
             watch.look()
-        page = None if options.json or not sys.stdout.isatty() else stack.enter_context(_page(options.target))
+        lines = options.json or options.quiet or not sys.stdout.isatty()
+        page = None if lines else stack.enter_context(_page(options.target))
+        noted: frozenset[str] = frozenset()
         while True:
             figures = watch.figures(options.window)
             for one in alerts:
@@ -162,6 +172,8 @@ def _live(options: argparse.Namespace, watch: Watch, alerts: Sequence[AlertWatch
                 exporter.show(figures)
             if page is not None:
                 page.show(figures, alerts)
+            elif options.quiet:
+                noted = _note(figures, noted)
             else:
                 _print(options, figures, alerts)
             time.sleep(options.interval)
@@ -187,6 +199,15 @@ def _print(options: argparse.Namespace, figures: Figures, alerts: Sequence[Alert
         text = "\n".join(summary_lines(options.target, figures, alerts))
         output.write(text.encode(errors="replace") + b"\n")
     output.flush()
+
+
+def _note(figures: Figures, noted: frozenset[str]) -> frozenset[str]:
+    """Say the notes that the last look did not have, whatever their numbers; gives what there is now."""
+    notes = {re.sub(r"[0-9][0-9,.]*", "#", note): note for note in figures.notes}
+    for kind, note in notes.items():
+        if kind not in noted:
+            output.note(note)
+    return frozenset(notes)
 
 
 class _Teller:

@@ -18,12 +18,12 @@ __all__ = ["Exporter", "exported_names", "metrics_text"]
 
 _NAMES: Final = {metric.name: f"dspark_monitor_{metric.name}" for metric in METRICS}
 _CONTENTS: Final = "dspark_monitor_contents"
-_LOOKED_AT: Final = "dspark_monitor_looked_at_seconds"
+_READ_AT: Final = "dspark_monitor_read_at_seconds"
 
 
 def exported_names() -> frozenset[str]:
     """All names that the text has."""
-    return frozenset({*_NAMES.values(), _CONTENTS, _LOOKED_AT})
+    return frozenset({*_NAMES.values(), _CONTENTS, _READ_AT})
 
 
 def metrics_text(figures: Figures) -> str:
@@ -39,8 +39,9 @@ def metrics_text(figures: Figures) -> str:
         for status, count in sorted(tally.statuses.items()):
             labels = f'model="{_escaped(model)}",schema="{_escaped(schema)}",parse_status="{status}"'
             lines.append(f"{_CONTENTS}{{{labels}}} {count}")
-    lines += [f"# HELP {_LOOKED_AT} When the monitor last looked.", f"# TYPE {_LOOKED_AT} gauge"]
-    lines.append(f"{_LOOKED_AT} {figures.at_us / 1_000_000:.3f}")
+    lines += [f"# HELP {_READ_AT} When the monitor last could read all that it watches.", f"# TYPE {_READ_AT} gauge"]
+    if figures.read_us is not None:
+        lines.append(f"{_READ_AT} {figures.read_us / 1_000_000:.3f}")
     return "\n".join(lines) + "\n"
 
 

@@ -55,6 +55,7 @@ class Figures:
     """One look. ``window_s`` is what the figures are over; the lag is that of now, None where no stream is watched.
 
     ``acceptance_from`` says who told of drafts: the answers themselves, or the server's counters.
+    ``read_us`` is when a look last could read all that there was to read, without a note; None before.
     """
 
     at_us: int
@@ -66,6 +67,7 @@ class Figures:
     lag: Lag | None = None
     lost: int = 0
     notes: Sequence[str] = ()
+    read_us: int | None = None
 
     def value(self, metric: str) -> float | None:
         """A figure by its name in ``METRICS``; None where nothing tells it."""
@@ -93,6 +95,7 @@ class Figures:
             "acceptance_from": self.acceptance_from,
             "answers": self.total.answers,
             "answers_without_usage": self.total.untold,
+            "answers_judged_as_json": self.total.untyped,
             "lost_records": self.lost,
             "parse_status": dict(sorted(self.total.statuses.items())),
             "groups": [
@@ -117,27 +120,32 @@ class Figures:
 def figures_of(
     window: Window,
     now_us: int,
-    seconds: float,
     *,
     since_start: Speculation,
     lag: Lag | None = None,
     lost: int = 0,
     notes: Sequence[str] = (),
+    read_us: int | None = None,
 ) -> Figures:
-    """The figures of the last ``seconds``.
+    """The figures of a window.
 
     Where no answer tells of drafts the server's counters do: what they grew by, or (``since_start``) all they count
     where there was no second look yet.
     """
-    groups = window.groups(now_us, seconds)
+    groups = window.groups(now_us)
     total = summed(groups.values())
+    if total.untyped:
+        notes = [
+            *notes,
+            f"{total.untyped:,} answers are judged as JSON alone: their schema is not registered or has no type",
+        ]
     source: AcceptanceSource | None
     if total.speculating:
         speculation, source = total.speculation, "answers"
-    elif (server := window.server(now_us, seconds)).drafts > 0:
+    elif (server := window.server(now_us)).drafts > 0:
         speculation, source = server, "server"
     elif since_start.drafts > 0:
         speculation, source = since_start, "server since its start"
     else:
         speculation, source = Speculation(), None
-    return Figures(now_us, seconds, total, speculation, source, groups, lag, lost, tuple(notes))
+    return Figures(now_us, window.seconds, total, speculation, source, groups, lag, lost, tuple(notes), read_us)

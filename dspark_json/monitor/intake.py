@@ -2,7 +2,7 @@
 
 Contents are judged by the type of the schema that the request asked for: records are sorted by it first, and those of
 each schema are parsed once, with its type. Where a schema is not registered or has no type, a content is judged as
-JSON.
+JSON, and its answer is counted as such.
 """
 
 from __future__ import annotations
@@ -87,11 +87,13 @@ class AnswerReader:
         self._plans: dict[str, ParsePlan] = {}
 
     def answers(self, chunk: RecordSpans, lookup: Lookup) -> Iterator[Answer]:
-        """The answers of a chunk; ``lookup`` is asked about a hash until it gives its schema."""
+        """The answers of a chunk; ``lookup`` is asked about a hash until it gives its schema, its errors are raised."""
         for wanted, part in self._by_schema(chunk):
-            batch, _ = self._engine.parse(part, self._plan(wanted, lookup))
+            plan = self._plan(wanted, lookup)
+            batch, _ = self._engine.parse(part, plan)
+            untyped = wanted is not None and plan is self._untyped
             for row, at_us in zip(batch.to_pylist(), part.appended_at, strict=True):
-                yield _answer(row, at_us)
+                yield _answer(row, at_us, untyped=untyped)
 
     def _by_schema(self, chunk: RecordSpans) -> Iterator[tuple[str | None, RecordSpans]]:
         batch, _ = self._engine.parse(chunk, self._hashes)
@@ -135,7 +137,7 @@ def _picked(chunk: RecordSpans, numbers: list[int]) -> Chunk:
     return Chunk(chunk.spool_id, chunk.lane, chunk.first_seq, memoryview(b"".join(lines)), ends, appended_at)
 
 
-def _answer(row: Mapping[str, Any], at_us: int) -> Answer:
+def _answer(row: Mapping[str, Any], at_us: int, *, untyped: bool) -> Answer:
     record = row["_dspark"] or {}
     status, schema = record.get("status"), record.get("schema") or {}
     name, digits = schema.get("name"), (schema.get("hash") or "")[:_HASH_SHOWN]
@@ -148,6 +150,7 @@ def _answer(row: Mapping[str, Any], at_us: int) -> Answer:
         failed=row["error"] is not None or (status is not None and status >= _FIRST_ERROR_STATUS),
         tokens=(row["usage"] or {}).get("completion_tokens"),
         statuses=tuple(one for one in statuses if one is not None),
+        untyped=untyped,
         latency_s=duration_ms / 1000 if record.get("completed") and duration_ms is not None else None,
         speculation=_speculation((row["metrics"] or {}).get("speculative_decoding")),
     )

@@ -48,7 +48,8 @@ class Answer:
     """What one record tells the monitor.
 
     ``tokens`` are those the model wrote (None: the record has no usage), ``statuses`` the ``parse_status`` of each
-    choice that has one, ``latency_s`` is None unless the answer came whole, ``speculation`` None unless it tells.
+    choice that has one, ``latency_s`` is None unless the answer came whole, ``speculation`` None unless it tells,
+    ``untyped`` that its contents were judged as JSON alone though a schema was asked for.
     """
 
     at_us: int
@@ -59,17 +60,22 @@ class Answer:
     statuses: tuple[str, ...]
     latency_s: float | None
     speculation: Speculation | None
+    untyped: bool = False
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of some answers. ``untold`` have no usage; ``speculating`` told of their drafts."""
+    """Counts of some answers. ``untold`` have no usage; ``speculating`` told of their drafts.
+
+    ``untyped`` have contents that were judged as JSON alone though a schema was asked for.
+    """
 
     answers: int = 0
     failed: int = 0
     tokens: int = 0
     untold: int = 0
     speculating: int = 0
+    untyped: int = 0
     speculation: Speculation = field(default_factory=Speculation)
     statuses: collections.Counter[str] = field(default_factory=collections.Counter)
     latencies: collections.Counter[int] = field(default_factory=collections.Counter)
@@ -80,6 +86,7 @@ class Tally:
         self.failed += answer.failed
         self.tokens += answer.tokens or 0
         self.untold += answer.tokens is None
+        self.untyped += answer.untyped and bool(answer.statuses)
         self.statuses.update(answer.statuses)
         if answer.latency_s is not None:
             self.latencies[_bucket(answer.latency_s)] += 1
@@ -94,6 +101,7 @@ class Tally:
         self.tokens += other.tokens
         self.untold += other.untold
         self.speculating += other.speculating
+        self.untyped += other.untyped
         self.speculation.add(other.speculation)
         self.statuses.update(other.statuses)
         self.latencies.update(other.latencies)

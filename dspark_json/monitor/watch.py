@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import httpx
@@ -14,8 +15,10 @@ from dspark_json.monitor.counters import SpeculationCounters
 from dspark_json.monitor.figures import Figures, Lag, figures_of
 from dspark_json.monitor.intake import AnswerReader
 from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.web_address import shown_place
 from dspark_json.monitor.window import Window
 from dspark_json.schema.registry import RegisteredSchema
+from dspark_json.source.asking import ask_all
 from dspark_json.source.discovery import Discovery
 from dspark_json.source.reading import read_split
 from dspark_json.source.splits import Split
@@ -24,13 +27,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from dspark_json.monitor.tally import Answer
     from dspark_json.source.discovery import FoundSpool, Survey
+    from dspark_json.source.offsets import Offset
     from dspark_json.source.settings import ReaderSettings
 
 __all__ = ["Watch", "WatchSettings"]
 
 _US: Final = 1_000_000
 _COUNTERS_TIMEOUT_S: Final = 2.0
+_MOST_METRICS_BYTES: Final = 16 << 20
 _SCHEMAS_AGAIN_S: Final = 5.0
 
 
@@ -38,12 +44,13 @@ _SCHEMAS_AGAIN_S: Final = 5.0
 class WatchSettings:
     """What to watch, and how.
 
-    ``longest_s`` is the longest time that figures are wanted over. ``counters_url``: where the server's own metrics
-    are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often.
+    ``windows_s`` are the times, in seconds, that figures are wanted over. ``counters_url``: where the server's own
+    metrics are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often, but twice in
+    the shortest of the windows.
     """
 
     reader: ReaderSettings
-    longest_s: float
+    windows_s: Sequence[float]
     counters_url: str | None = None
     counters_every_s: float = 10.0
     checkpoint: Path | None = None
@@ -53,18 +60,28 @@ class Watch:
     """Reads what is new at each ``look``, and gives figures over any part of the time that it has seen."""
 
     def __init__(self, settings: WatchSettings, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-        """Raises ``EngineUnavailableError`` where the records can't be parsed here."""
+        """Raises ``EngineUnavailableError`` where the records can't be parsed here.
+
+        ``InvalidOptionError`` says that ``counters_url`` is no address.
+        """
         reader = settings.reader
+        if settings.counters_url is not None:
+            shown_place(settings.counters_url, "--server-metrics")
         self._settings = settings
         self._now_us = now_us
         self._discovery = Discovery(reader.addresses, local=reader.local, key=reader.key, timeout_s=reader.timeout_s)
         self._answers = AnswerReader()
-        self._window = Window(settings.longest_s)
+        self._windows = {seconds: Window(seconds) for seconds in settings.windows_s}
+        self._looked_us = 0
+        self._read_us: int | None = None  # the last look at which all could be read
         self._known: dict[str, str] | None = None  # spool id -> address, None before the first look
         self._next: dict[tuple[str, str], int] = {}
         self._schemas = _Schemas(self._discovery)
         self._counters = _ServerCounters(settings)
         self._lost = 0
+        self._committed: Offset | None = None
+        self._ends: dict[str, FoundSpool] = {}  # the spools as they were last found, those that are down included
+        self._appended: dict[tuple[str, str], int] = {}  # when the oldest record that the stream lacks was written
         self._lag: Lag | None = None
         self._notes: list[str] = []
 
@@ -74,47 +91,59 @@ class Watch:
         At the first look every server must answer (an ``EndpointError`` or ``SpoolError`` says what is wrong); later a
         server that is down, or a record that is gone, is a note and a count.
         """
-        now_us = self._now_us()
         first = self._known is None
         self._notes = []
+        survey: Survey | None = None
         try:
             survey = self._discovery.look(self._known or {}, first=first)
         except (EndpointError, SpoolError) as error:
             if first:
                 raise
             self._notes.append(error.message)
-            return
+        now_us = self._looked_us = self._now_us()  # what is found now was written before
+        if survey is not None:
+            self._take(survey, now_us, first=first)
+        self._lag = self._lag_of(survey, now_us, first=first)
+        for window in self._windows.values():
+            window.forget(now_us)
+        if not self._notes:
+            self._read_us = now_us
+
+    def _take(self, survey: Survey, now_us: int, *, first: bool) -> None:
+        """Read what is new in the spools that were found."""
         for down in survey.down.values():
             if first:
                 raise down
             self._notes.append(down.message)
+        self._schemas.begin_look()
         for spool_id, found in survey.spools.items():
             self._read(spool_id, found, now_us, first=first)
         replaced = {found.address for found in survey.spools.values()}
         kept = {i: where for i, where in (self._known or {}).items() if where not in replaced}
         self._known = {**kept, **{i: found.address for i, found in survey.spools.items()}}
-        self._window.count_server(now_us, self._counters.look(survey, self._notes))
-        self._lag = self._lag_of(survey, now_us, first=first)
-        self._window.forget(now_us)
+        more = self._counters.look(survey, self._notes)
+        for window in self._windows.values():
+            window.count_server(now_us, more)
 
     def figures(self, seconds: float) -> Figures:
-        """The figures of the last ``seconds``, as of the last look."""
+        """The figures of the last ``seconds`` (one of ``windows_s``), as of the last look."""
         return figures_of(
-            self._window,
-            self._now_us(),
-            seconds,
+            self._windows[seconds],
+            self._looked_us,
             since_start=self._counters.since_start,
             lag=self._lag,
             lost=self._lost,
             notes=self._notes,
+            read_us=self._read_us,
         )
 
     def _read(self, spool_id: str, found: FoundSpool, now_us: int, *, first: bool) -> None:
         reader = self._settings.reader
+        ahead_us = self._ahead_us(found, now_us) if first else 0
         for lane, extent in found.offsets.lanes.items():
             at = self._next.get((spool_id, lane))
             if at is None:
-                since_us = now_us - round(self._settings.longest_s * _US)
+                since_us = now_us + ahead_us - round(max(self._windows) * _US)
                 at = self._discovery.seek_time(found, lane, since_us) if first else extent.first
             if at >= extent.next:
                 self._next[spool_id, lane] = at
@@ -124,8 +153,9 @@ class Watch:
                 for chunk in read_split(
                     split, key=reader.key, timeout_s=reader.timeout_s, fail_on_data_loss=False, on_loss=self._lose
                 ):
-                    for answer in self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted)):
-                        self._window.count(answer)
+                    # All of a chunk or nothing: it is read again where a schema can't be asked for.
+                    for answer in list(self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted))):
+                        self._count(answer, now_us, ahead_us)
                     self._next[spool_id, lane] = chunk.first_seq + len(chunk)
                 self._next[spool_id, lane] = extent.next
             except (EndpointError, SpoolError) as error:
@@ -134,29 +164,59 @@ class Watch:
                 self._notes.append(error.message)
                 self._next.setdefault((spool_id, lane), at)
 
+    def _count(self, answer: Answer, now_us: int, ahead_us: int) -> None:
+        if ahead_us:
+            answer = replace(answer, at_us=answer.at_us - ahead_us)
+        for window in self._windows.values():
+            window.count(answer, now_us)
+
+    def _ahead_us(self, found: FoundSpool, now_us: int) -> int:
+        """How far a server's clock is ahead of ours at least: its newest record was written before now."""
+        newest = [
+            self._appended_at(found, lane, extent.next - 1, now_us)
+            for lane, extent in found.offsets.lanes.items()
+            if extent.next > extent.first
+        ]
+        return max(max(newest, default=now_us) - now_us, 0)
+
     def _lose(self, records: int) -> None:
         self._lost += records
 
-    def _lag_of(self, survey: Survey, now_us: int, *, first: bool) -> Lag | None:
-        """How far the stream of the checkpoint is behind what the servers keep."""
+    def _lag_of(self, survey: Survey | None, now_us: int, *, first: bool) -> Lag | None:
+        """How far the stream of the checkpoint is behind what the servers keep, or kept when they last answered."""
         if self._settings.checkpoint is None:
             return None
         try:
-            offset = committed(self._settings.checkpoint)
+            self._committed = committed(self._settings.checkpoint)
         except DSparkJsonError as error:
             if first:
                 raise
             self._notes.append(error.message)
-            return self._lag
+        asked = {} if survey is None else survey.spools
+        self._ends = {**{i: found for i, found in self._ends.items() if self._is_down(i, found, survey)}, **asked}
         records, oldest_us = 0, now_us
-        for spool_id, found in survey.spools.items():
+        for spool_id, found in self._ends.items():
+            if spool_id not in asked:
+                self._notes.append(f"the lag counts what {found.address} held when it last answered")
             for lane, extent in found.offsets.lanes.items():
-                position = None if offset is None else offset.position(spool_id, lane)
+                position = None if self._committed is None else self._committed.position(spool_id, lane)
                 at = extent.first if position is None else max(position.next, extent.first)
-                if at < extent.next:
-                    records += extent.next - at
-                    oldest_us = min(oldest_us, self._appended_at(found, lane, at, now_us))
+                if at >= extent.next:
+                    self._appended.pop((spool_id, lane), None)
+                    continue
+                records += extent.next - at
+                known_us = self._appended.get((spool_id, lane), now_us)
+                if spool_id in asked:
+                    known_us = self._appended_at(found, lane, at, known_us)
+                self._appended[spool_id, lane] = known_us
+                oldest_us = min(oldest_us, known_us)
         return Lag(records, (now_us - oldest_us) / _US)
+
+    def _is_down(self, spool_id: str, found: FoundSpool, survey: Survey | None) -> bool:
+        """Whether a spool that was there is one whose server does not answer, and neither replaced nor given up."""
+        if survey is None:
+            return True
+        return spool_id in (self._known or {}) and found.address in survey.down
 
     def _appended_at(self, found: FoundSpool, lane: str, seq: int, otherwise: int) -> int:
         try:
@@ -168,26 +228,46 @@ class Watch:
 
 
 class _Schemas:
-    """The schemas that the servers have registered; asked again when a hash is met that is not among them."""
+    """The schemas that the servers have registered; asked again when a hash is met that is not among them.
+
+    A schema is registered before its answers are written (capture/registration.py), so what was asked for in a look is
+    all that the records of the look can name: it is asked for once a look at most, and no more often than every few
+    seconds for hashes that were not there (a full registry keeps no more).
+    """
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
         self._found: dict[str, dict[str, RegisteredSchema]] = {}
+        self._absent: dict[str, set[str]] = {}
         self._asked_at: dict[str, float] = {}
+        self._asked: set[str] = set()
+
+    def begin_look(self) -> None:
+        """What is asked for from here on is as of a new look."""
+        self._asked.clear()
 
     def find(self, spool: FoundSpool, wanted: str) -> RegisteredSchema | None:
-        """The schema of this hash; None where the server does not have it, or can't be asked now."""
+        """The schema of this hash; None where the server does not have it.
+
+        Raises ``EndpointError`` or ``SpoolError`` where it can't be asked now: what can't be judged is read later.
+        """
         spool_id = spool.offsets.spool_id
-        known = self._found.get(spool_id, {})
-        asked_at = self._asked_at.get(spool_id)
-        if wanted not in known and (asked_at is None or time.monotonic() - asked_at > _SCHEMAS_AGAIN_S):
-            self._asked_at[spool_id] = time.monotonic()
-            try:
-                documents = self._discovery.schemas(spool)
-                known = {one.hash: one for one in map(RegisteredSchema.from_document, documents)}
-            except DSparkJsonError:
-                return None
-            self._found[spool_id] = known
+        found = self._found.get(spool_id, {}).get(wanted)
+        if found is not None or spool_id in self._asked:
+            return found
+        absent = wanted in self._absent.get(spool_id, ())
+        if absent and time.monotonic() - self._asked_at[spool_id] < _SCHEMAS_AGAIN_S:
+            return None
+        documents = self._discovery.schemas(spool)
+        known: dict[str, RegisteredSchema] = {}
+        for document in documents:
+            with contextlib.suppress(DSparkJsonError):  # one that this version can't read is as one that is not there
+                schema = RegisteredSchema.from_document(document)
+                known[schema.hash] = schema
+        self._asked.add(spool_id)
+        self._asked_at[spool_id] = time.monotonic()
+        self._found[spool_id] = known
+        self._absent[spool_id] = set() if wanted in known else {wanted}
         return known.get(wanted)
 
 
@@ -199,6 +279,7 @@ class _ServerCounters:
     by_address: dict[str, SpeculationCounters] = field(default_factory=dict)
     asked_at: float | None = None
     looks: int = 0
+    asking: set[str] = field(default_factory=set)  # what was left behind, too
 
     @property
     def since_start(self) -> Speculation:
@@ -212,17 +293,29 @@ class _ServerCounters:
         """What the counters grew by; a server that has none counts nothing."""
         now = time.monotonic()
         more = Speculation()
-        if self.asked_at is not None and now - self.asked_at < self.settings.counters_every_s:
+        every_s = min(self.settings.counters_every_s, min(self.settings.windows_s) / 2)
+        if self.asked_at is not None and now - self.asked_at < every_s:
             return more
         self.asked_at = now
-        texts = {url: _text(url) for url in self._urls(survey.spools)}
+        urls = self._urls(survey.spools)
+        answers = ask_all(urls, self._ask, _COUNTERS_TIMEOUT_S)  # what hangs is left behind at the deadline
+        texts = {url: text if isinstance(text := answers.get(url), str) else None for url in urls}
         self.looks += bool(texts)
         for url, text in texts.items():
             if text is not None:
                 more.add(self.by_address.setdefault(url, SpeculationCounters()).advance(text))
             elif self.settings.counters_url is not None:
-                notes.append(f"{url} gives no metrics")
+                notes.append(f"{shown_place(url, '--server-metrics')} gives no metrics")
         return more
+
+    def _ask(self, url: str) -> str | None:
+        if url in self.asking:
+            return None
+        self.asking.add(url)
+        try:
+            return _text(url)
+        finally:
+            self.asking.discard(url)
 
     def _urls(self, spools: Mapping[str, FoundSpool]) -> Sequence[str]:
         if self.settings.counters_url is not None:
@@ -233,9 +326,21 @@ class _ServerCounters:
 
 
 def _text(url: str) -> str | None:
-    """A page of metrics; None where there is none. No key is sent: a server's own metrics need none."""
+    """A page of metrics; None where there is none, or a larger one. No key is sent: a server's own need none."""
+    deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
+    asked = {"accept-encoding": "identity"}  # a small page could unfold to any size
+    page = bytearray()
     try:
-        answer = httpx.get(url, timeout=_COUNTERS_TIMEOUT_S, trust_env=False, follow_redirects=False)
+        with (
+            httpx.Client(timeout=_COUNTERS_TIMEOUT_S, trust_env=False, follow_redirects=False, headers=asked) as client,
+            client.stream("GET", url) as answer,
+        ):
+            if answer.status_code != httpx.codes.OK or "content-encoding" in answer.headers:
+                return None
+            for part in answer.iter_raw():
+                page += part
+                if len(page) > _MOST_METRICS_BYTES or time.monotonic() > deadline:
+                    return None
     except (httpx.HTTPError, httpx.InvalidURL):
         return None
-    return answer.text if answer.status_code == httpx.codes.OK else None
+    return page.decode(errors="replace")

@@ -7,11 +7,11 @@ import queue
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 
 from dspark_json.errors import InvalidOptionError
+from dspark_json.monitor.web_address import shown_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +33,19 @@ class Webhook:
     """
 
     def __init__(self, url: str, waits_s: Sequence[float] = _WAITS_S) -> None:
-        """Raises ``InvalidOptionError`` for what is no ``http`` or ``https`` address."""
+        """Raises ``InvalidOptionError`` for what is no ``http`` or ``https`` address, or where nothing can be sent."""
         self._url = url
-        self._place = _place(url)
+        self._place = shown_place(url, "--webhook")
         self._waits_s = waits_s
+        try:
+            self._client = httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False)
+        except Exception as error:  # noqa: BLE001 - of a proxy's kind, of certificates, of missing packages
+            raise InvalidOptionError(
+                f"alerts can't be told to {self._place}: the environment's proxy or certificates can't be used "
+                f"({type(error).__name__})",
+                remedy="Check HTTP_PROXY, HTTPS_PROXY and ALL_PROXY (socks5:// needs the package socksio), "
+                "SSL_CERT_FILE and SSL_CERT_DIR.",
+            ) from None
         self._waiting: queue.Queue[Mapping[str, Any]] = queue.Queue(_MOST_WAITING)
         self._thread = threading.Thread(target=self._work, name="dspark-json-webhook", daemon=True)
         self._thread.start()
@@ -49,26 +58,28 @@ class Webhook:
             _log.warning("the webhook at %s is too slow: an alert is not told there", self._place)
 
     def wait(self, seconds: float) -> None:
-        """Wait until all is told or given up, no longer than ``seconds``."""
+        """Wait until all is told or given up, no longer than ``seconds``; what is left then is logged."""
         deadline = time.monotonic() + seconds
         while self._waiting.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.02)
+        left = self._waiting.unfinished_tasks
+        if left:
+            _log.warning("the webhook at %s was not told of %d alerts within %g s", self._place, left, seconds)
 
     def _work(self) -> None:
-        with httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False) as client:
-            while True:
-                message = self._waiting.get()
-                try:
-                    self._post(client, message)
-                finally:
-                    self._waiting.task_done()
+        while True:
+            message = self._waiting.get()
+            try:
+                self._post(message)
+            finally:
+                self._waiting.task_done()
 
-    def _post(self, client: httpx.Client, message: Mapping[str, Any]) -> None:
+    def _post(self, message: Mapping[str, Any]) -> None:
         problem = ""
         for wait_s in (*self._waits_s, None):
             try:
-                answer = client.post(self._url, json=dict(message))
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                answer = self._client.post(self._url, json=dict(message))
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong with one message, the next has its tries
                 problem = type(error).__name__
             else:
                 if answer.status_code < _FIRST_ERROR_STATUS:
@@ -78,19 +89,3 @@ class Webhook:
                 time.sleep(wait_s)
         tries = len(self._waits_s) + 1
         _log.warning("the webhook at %s can't be told (%s), tried %d times", self._place, problem, tries)
-
-
-def _place(url: str) -> str:
-    """The part of a URL that may be shown."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        parts, host, port = urlsplit(""), None, None
-    if parts.scheme not in {"http", "https"} or not host:
-        raise InvalidOptionError(
-            "the value of --webhook (not shown) is no address",
-            remedy="Give one that begins with http:// or https:// and names a host.",
-        )
-    shown = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{shown}" + ("" if port is None else f":{port}")

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from serving import Message, Receive, Send, free_port, serving
+from typed_spools import answer as told_answer
+from typed_spools import schema, write
 from unit.monitor.test_telling import listener
 
 from dspark_json import JsonOutputHook
@@ -107,6 +109,21 @@ def test_an_alert_with_once_is_about_its_own_time_and_sets_the_exit_status(addre
         assert (message["target"], message["window_s"]) == (address, 600)
 
 
+def test_a_longer_alert_leaves_the_window_and_other_alerts_as_they_are(address: str, monitor: Monitor) -> None:
+    alerts = (
+        "--alert",
+        "error_rate > 10% for 7d",
+        "--alert",
+        "error_rate > 15%",
+        "--alert",
+        "answers_per_s > 0 for 1h",
+    )
+    status, said, _ = monitor(address, "--once", "--json", "--window", "10m", *alerts)
+    look = json.loads(said)
+    assert (status, look["answers"], look["error_rate"]) == (1, 5, 0.2)
+    assert [one["state"] for one in look["alerts"]] == ["firing"] * 3
+
+
 def test_live_lines_for_programs_go_on_until_the_command_is_interrupted(address: str) -> None:
     port = free_port()
     arguments = (address, "--json", "--interval", "0.2", "--window", "10m", "--alert", "error_rate > 10%")
@@ -129,6 +146,34 @@ def test_live_lines_for_programs_go_on_until_the_command_is_interrupted(address:
     assert "dspark_monitor_error_rate 0.2\n" in exported
 
 
+def test_quiet_looks_print_alerts_and_each_new_note_once(tmp_path: Path) -> None:
+    write(tmp_path / "spool", told_answer("1", schema("gone", 1, x="integer")))
+    port = free_port()
+    arguments = (tmp_path / "spool", "--quiet", "--interval", "0.1", "--listen", f"127.0.0.1:{port}")
+    alert = ("--alert", "answers_per_s > 0")
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments), *alert], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(2)]
+        write(tmp_path / "spool", told_answer("1", schema("gone", 1, x="integer")))
+        deadline = time.monotonic() + 20
+        while "answers_per_s 0.0333" not in httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        shown, rest = process.communicate(timeout=20)
+    assert shown == ""
+    assert "alert firing: answers_per_s > 0" in said[0]
+    assert "1 answers are judged as JSON alone" in said[1]
+    assert "judged" not in rest
+    done = subprocess.run(
+        [*COMMAND, str(tmp_path / "spool"), "--once", "--quiet", *alert], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "alert firing" in done.stderr
+
+
 def test_on_a_terminal_there_is_a_page(address: str) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "40", "DSPARK_API_KEY": KEY}
@@ -146,7 +191,8 @@ def test_on_a_terminal_there_is_a_page(address: str) -> None:
             pass
         process.wait(20)
     os.close(ours)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    # The signal may cut the write of the last page in a character.
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode(errors="replace"))
     assert process.returncode == 130
     assert "5 answers in the last 10m" in text
     assert "error_rate > 10%: FIRING (20.0 %)" in text
@@ -162,6 +208,7 @@ def test_on_a_terminal_there_is_a_page(address: str) -> None:
         (("/x", "--alert", "acceptance < 0.6"), 'Did you mean "acceptance_'),
         (("/x", "--alert", "lag > 5s"), "--checkpoint"),
         (("/x", "--webhook", "nowhere"), "--webhook"),
+        (("/x", "--server-metrics", "nowhere"), "--server-metrics"),
         (("/x", "--once", "--listen", "127.0.0.1:9"), "--listen"),
     ],
 )
@@ -240,7 +287,7 @@ def test_acceptance_agrees_with_the_servers_own_counters(
     server = SpeculatingServer(tells)
     with serving(JsonOutputHook(server)) as address:
         asyncio.run(ask_all(address, 10))
-        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address}), 60, counters_every_s=0))
+        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address}), (60,), counters_every_s=0))
         if not tells:
             watch.look()
             before = (server.accepted, server.drafted, server.drafts)

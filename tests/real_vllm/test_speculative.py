@@ -81,7 +81,7 @@ async def complete(address: str, answers: int) -> None:
 def test_the_monitors_acceptance_agrees_with_the_servers_own_counters(asked: Asked) -> None:
     server = asked.server
     settings = reader_settings({"vllm_endpoint": server.address, "vllm_api_key": HOOK_KEY}, {})
-    watch = Watch(WatchSettings(settings, longest_s=3600))
+    watch = Watch(WatchSettings(settings, windows_s=(3600,)))
     counters = SpeculationCounters()
 
     def grown() -> Speculation:

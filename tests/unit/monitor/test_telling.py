@@ -78,6 +78,34 @@ def test_what_can_not_be_told_is_logged_without_the_urls_secrets(caplog: pytest.
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize("proxy", ["socks9://user:secret@127.0.0.1:1", "nonsense://secret"])
+def test_a_webhook_that_nothing_can_be_sent_to_is_refused(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(InvalidOptionError, match="alerts can't be told to http://localhost: ") as caught:
+        Webhook("http://localhost/secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_message_that_can_not_be_sent_does_not_keep_the_next_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    with listener() as (url, received):
+        webhook = Webhook(url, waits_s=())
+        webhook.tell({"n": object()})
+        webhook.tell({"n": 2})
+        webhook.wait(10)
+        assert received == [{"n": 2}]
+    assert "can't be told (TypeError)" in caplog.text
+
+
+def test_what_is_left_after_the_wait_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with listener(500) as (url, _):
+        webhook = Webhook(url, waits_s=(0.5,))
+        webhook.tell({"n": 1})
+        webhook.wait(0.05)
+        assert "was not told of 1 alerts within 0.05 s" in caplog.text
+        assert "secret" not in caplog.text
+        webhook.wait(10)
+
+
 def test_telling_waits_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
     webhook = Webhook("http://192.0.2.1:9/", waits_s=())  # no machine has this address (RFC 5737)
     for number in range(150):
@@ -98,17 +126,18 @@ def window() -> Window:
     found = Window(60)
     for status in ("ok", "ok", "truncated"):
         told = Speculation(1, 4, 2)
-        found.count(Answer(NOW, 'a "b"\\\n', "order", False, 5, (status,), 0.5, told))
+        found.count(Answer(NOW, 'a "b"\\\n', "order", False, 5, (status,), 0.5, told), NOW)
     return found
 
 
 def test_prometheus_gets_every_figure_that_is_told() -> None:
-    text = metrics_text(figures_of(window(), NOW, 60, since_start=Speculation()))
+    text = metrics_text(figures_of(window(), NOW, since_start=Speculation(), read_us=NOW - 250_000))
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} == exported_names()
     assert "dspark_monitor_validity 0.666666667\n" in text
     assert "dspark_monitor_acceptance_rate 0.25\n" in text
     assert 'dspark_monitor_contents{model="a \\"b\\"\\\\\\n",schema="order",parse_status="truncated"} 1\n' in text
     assert not re.search(r"^dspark_monitor_lag", text, re.MULTILINE)
+    assert "dspark_monitor_read_at_seconds 1795970577.750\n" in text
     assert {f"dspark_monitor_{metric.name}" for metric in METRICS} <= exported_names()
 
 
@@ -116,7 +145,7 @@ def test_prometheus_gets_every_figure_that_is_told() -> None:
 def test_figures_are_given_at_metrics_alone(host: str) -> None:
     with Exporter(host, 0) as exporter:
         address = f"http://{f'[{host}]' if ':' in host else host}:{exporter.port}"
-        exporter.show(figures_of(window(), NOW, 60, since_start=Speculation()))
+        exporter.show(figures_of(window(), NOW, since_start=Speculation()))
         found = httpx.get(f"{address}/metrics", trust_env=False)
         assert found.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert "dspark_monitor_answers_per_s 0.05\n" in found.text

@@ -23,7 +23,7 @@ def looked() -> Figures:
         answer(status="truncated"),
         answer(tokens=None),
     )
-    return figures_of(window, NOW, 60, since_start=Speculation(), lag=Lag(12, 90.0), lost=4, notes=(EVIL,))
+    return figures_of(window, NOW, since_start=Speculation(), lag=Lag(12, 90.0), lost=4, notes=(EVIL,))
 
 
 def test_figures_have_their_units_and_what_nothing_tells_is_a_dash() -> None:

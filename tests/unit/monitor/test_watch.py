@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import json
+import threading
 import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from serving import elsewhere, hook, serving
 from typed_spools import answer, schema, write
 
 from dspark_json.errors import EndpointKeyError, EndpointUnreachableError, InvalidOptionError, SpoolNotFoundError
+from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS
 from dspark_json.monitor.figures import Lag
 from dspark_json.monitor.tally import Speculation
 from dspark_json.monitor.watch import Watch, WatchSettings
@@ -20,12 +28,14 @@ from dspark_json.spool.layout import read_identity
 from dspark_json.spool.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from io import BufferedIOBase
     from pathlib import Path
 
 
 def watch_of(target: Path | str, **changes: Any) -> Watch:
     option = "vllm_endpoint" if isinstance(target, str) else "path"
-    return Watch(WatchSettings(reader_settings({option: str(target)}, {}), longest_s=60, **changes))
+    return Watch(WatchSettings(reader_settings({option: str(target)}, {}), windows_s=(60,), **changes))
 
 
 def told(body: dict[str, Any], **record: Any) -> Record:
@@ -56,7 +66,10 @@ def test_contents_are_judged_by_the_schema_that_was_asked_for(tmp_path: Path) ->
         "gone": {"ok": 1},
         "-": {},
     }
-    assert watch.figures(60).value("validity") == 4 / 5
+    figures = watch.figures(60)
+    assert figures.value("validity") == 4 / 5
+    assert figures.total.untyped == figures.document()["answers_judged_as_json"] == 1
+    assert "1 answers are judged as JSON alone" in figures.notes[0]
 
 
 def test_a_schema_that_comes_later_is_asked_for(tmp_path: Path) -> None:
@@ -69,6 +82,37 @@ def test_a_schema_that_comes_later_is_asked_for(tmp_path: Path) -> None:
     assert dict(watch.figures(60).total.statuses) == {"mismatch": 1}
 
 
+def test_a_schema_that_comes_just_after_one_that_is_not_registered_is_asked_for(tmp_path: Path) -> None:
+    order = schema("order", 1, amount="integer")
+    write(tmp_path, answer("{}", schema("gone", 2, x="integer")))
+    watch = watch_of(tmp_path)
+    watch.look()
+    write(tmp_path, answer('{"amount": "x"}', order), registers=(order,))
+    watch.look()
+    assert dict(watch.figures(60).total.statuses) == {"ok": 1, "mismatch": 1}
+    assert watch.figures(60).total.untyped == 1
+
+
+def test_what_can_not_be_judged_for_now_is_counted_later(tmp_path: Path) -> None:
+    order = schema("order", 1, amount="integer")
+    write(tmp_path, answer("no schema"))
+    watch = watch_of(tmp_path)
+    watch.look()
+    write(tmp_path, answer("1"), answer('{"amount": "x"}', order), registers=(order,))
+    registry = tmp_path / "schemas"
+    registry.rename(tmp_path / "away")
+    registry.write_bytes(b"")
+    watch.look()
+    figures = watch.figures(60)
+    assert (figures.total.answers, figures.total.untyped) == (1, 0)
+    assert figures.notes
+    registry.unlink()
+    (tmp_path / "away").rename(registry)
+    watch.look()
+    assert dict(watch.figures(60).total.statuses) == {"mismatch": 1}
+    assert (watch.figures(60).total.answers, watch.figures(60).notes) == (3, ())
+
+
 def test_records_are_counted_once_from_look_to_look_and_only_those_of_the_window(tmp_path: Path) -> None:
     write(tmp_path, answer("1"), answer("2"))
     watch = watch_of(tmp_path)
@@ -78,9 +122,24 @@ def test_records_are_counted_once_from_look_to_look_and_only_those_of_the_window
     write(tmp_path, answer("3"))
     watch.look()
     assert watch.figures(60).total.answers == 3
-    later = Watch(WatchSettings(reader_settings({"path": str(tmp_path)}), 60), lambda: time.time_ns() // 1000 + 10**9)
+    later = Watch(
+        WatchSettings(reader_settings({"path": str(tmp_path)}), (60,)), lambda: time.time_ns() // 1000 + 10**9
+    )
     later.look()
     assert later.figures(60).total.answers == 0
+
+
+def test_the_clock_of_a_server_may_be_ahead(tmp_path: Path) -> None:
+    write(tmp_path, answer("1"))
+    time.sleep(1.1)
+    write(tmp_path, answer("2"))
+    settings = WatchSettings(reader_settings({"path": str(tmp_path)}), (1, 60))
+    watch = Watch(settings, lambda: time.time_ns() // 1000 - 600_000_000)
+    watch.look()
+    assert [watch.figures(seconds).total.answers for seconds in (1, 60)] == [1, 2]
+    write(tmp_path, answer("3"))
+    watch.look()
+    assert watch.figures(60).total.answers == 3
 
 
 def test_errors_usage_and_latency_are_as_the_records_tell_them(tmp_path: Path) -> None:
@@ -111,6 +170,85 @@ def test_acceptance_is_what_the_answers_tell(tmp_path: Path) -> None:
     assert (figures.acceptance_from, figures.speculation) == ("answers", Speculation(6, 10, 5))
 
 
+@contextmanager
+def metrics_page(give: Callable[[BufferedIOBase, threading.Event], None]) -> Iterator[str]:
+    """A server whose answers ``give`` writes, until the event says that it is over; its address has secrets."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with contextlib.suppress(OSError):
+                give(self.wfile, over)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://user:secret@127.0.0.1:{server.server_port}/secret?token=secret"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+def endless(file: BufferedIOBase, over: threading.Event) -> None:
+    file.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    while not over.is_set():
+        file.write(b"#" * 65_536)
+
+
+def dripping_page(file: BufferedIOBase, over: threading.Event) -> None:
+    file.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    while not over.wait(0.1):
+        file.write(b"#")
+
+
+def dripping_head(file: BufferedIOBase, over: threading.Event) -> None:
+    file.write(b"HTTP/1.0 200 OK\r\nx: ")
+    while not over.wait(0.1):
+        file.write(b"#")
+
+
+@pytest.mark.parametrize("give", [endless, dripping_page, dripping_head])
+def test_metrics_that_do_not_end_are_none_and_their_address_is_not_shown_whole(
+    give: Callable[[BufferedIOBase, threading.Event], None], tmp_path: Path
+) -> None:
+    write(tmp_path, answer("1"))
+    with metrics_page(give) as url:
+        watch = watch_of(tmp_path, counters_url=url)
+        watch.look()  # comes to its end though the page does not
+        (note,) = watch.figures(60).notes
+    assert note == f"http://127.0.0.1:{urlsplit(url).port} gives no metrics"
+
+
+@pytest.mark.parametrize("url", ["", "localhost:9/secret", "ftp://x/secret", "http://x:secret"])
+def test_an_address_of_metrics_that_is_none_is_refused_and_not_shown(url: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match="--server-metrics") as caught:
+        watch_of(tmp_path, counters_url=url)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_servers_counters_are_asked_twice_in_a_short_window(tmp_path: Path) -> None:
+    asked = itertools.count(1)
+
+    def growing(file: BufferedIOBase, _: threading.Event) -> None:
+        count = next(asked)
+        lines = "".join(f"{name} {count}\n" for name in (ACCEPTED, DRAFTED, DRAFTS))
+        file.write(b"HTTP/1.0 200 OK\r\n\r\n" + lines.encode())
+
+    write(tmp_path, answer("1"))
+    with metrics_page(growing) as url:
+        watch = Watch(WatchSettings(reader_settings({"path": str(tmp_path)}), (1,), counters_url=url))
+        watch.look()
+        for _ in range(5):
+            time.sleep(0.55)
+            watch.look()
+            assert watch.figures(1).acceptance_from == "server"
+
+
 def test_lines_that_are_no_answers_are_counted(tmp_path: Path) -> None:
     write(tmp_path, told({}), Record(b'"status":200', b'"choices":7,"usage":[1],"metrics":"x"'), Record(b"", b""))
     watch = watch_of(tmp_path)
@@ -127,25 +265,28 @@ def test_a_target_that_is_not_there_is_an_error_at_the_first_look_and_a_note_lat
     with serving(elsewhere(app)) as address:
         with pytest.raises(EndpointKeyError):
             watch_of(address).look()
-        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), 60))
+        watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), (60,)))
         watch.look()
         assert watch.figures(60).notes == ()
     watch.look()
     assert "does not answer" in watch.figures(60).notes[0]
 
 
+def commit_to(checkpoint: Path, spool: Path, number: int, following: int) -> None:
+    """Commit a micro-batch that ended before the record ``following`` of the spool's first lane."""
+    at = {"0000": LanePosition(following, following)}
+    text = Offset({read_identity(spool).spool_id: SpoolPosition("http://x", at)}).text()
+    (checkpoint / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n-\n{text}\n{{"other":1}}')
+    (checkpoint / "commits").mkdir(exist_ok=True)
+    (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (checkpoint / "commits" / f".{number}.crc").write_bytes(b"")
+
+
 def test_the_lag_is_that_of_the_streams_checkpoint(tmp_path: Path) -> None:
     spool, checkpoint = tmp_path / "spool", tmp_path / "checkpoint"
     write(spool, *(answer(str(number)) for number in range(10)))
     (checkpoint / "offsets").mkdir(parents=True)
-
-    def commit(number: int, following: int) -> None:
-        at = {"0000": LanePosition(following, following)}
-        text = Offset({read_identity(spool).spool_id: SpoolPosition("http://x", at)}).text()
-        (checkpoint / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n-\n{text}\n{{"other":1}}')
-        (checkpoint / "commits").mkdir(exist_ok=True)
-        (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        (checkpoint / "commits" / f".{number}.crc").write_bytes(b"")
+    commit = functools.partial(commit_to, checkpoint, spool)
 
     watch = watch_of(spool, checkpoint=checkpoint)
 
@@ -164,6 +305,54 @@ def test_the_lag_is_that_of_the_streams_checkpoint(tmp_path: Path) -> None:
     assert lag().records == 3
     commit(11, 10)
     assert lag() == Lag(0, 0)
+
+
+def test_the_lag_of_a_server_that_is_down_goes_on(tmp_path: Path) -> None:
+    spool, checkpoint, moved = tmp_path / "spool", tmp_path / "checkpoint", tmp_path / "moved"
+    (checkpoint / "offsets").mkdir(parents=True)
+    clock = [0]
+    write(spool, *(answer(str(number)) for number in range(10)))
+    with serving(elsewhere(hook(spool, "k"))) as address:
+        settings = WatchSettings(
+            reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), (60,), checkpoint=checkpoint
+        )
+        watch = Watch(settings, lambda: time.time_ns() // 1000 + clock[0])
+        commit_to(checkpoint, spool, 0, 4)
+        watch.look()
+        up = watch.figures(60)
+        assert up.lag is not None
+        assert (up.lag.records, up.notes, up.read_us) == (6, (), up.at_us)
+    clock[0] = 90_000_000
+    watch.look()
+    down = watch.figures(60)
+    assert down.lag is not None
+    assert down.lag.records == 6
+    assert down.lag.seconds >= up.lag.seconds + 90
+    assert f"the lag counts what {address} held when it last answered" in down.notes
+    assert down.read_us == up.at_us, "a look that could not read is none"
+    checkpoint.rename(moved)
+    watch.look()
+    assert (watch.figures(60).value("lag") or 0) >= 90, "no checkpoint to read is no reason to be content"
+    moved.rename(checkpoint)
+    commit_to(checkpoint, spool, 1, 10)
+    watch.look()
+    assert watch.figures(60).lag == Lag(0, 0)
+
+
+def test_the_lag_of_a_folder_that_is_gone_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    write(tmp_path / "spool", answer("1"))
+    watch = watch_of(tmp_path / "spool", checkpoint=tmp_path / "checkpoint")
+    watch.look()
+    (tmp_path / "spool").rename(tmp_path / "elsewhere")
+    time.sleep(0.05)
+    watch.look()
+    found = watch.figures(60)
+    assert found.lag is not None
+    assert found.lag.records == 1
+    assert found.lag.seconds > 0.05
+    assert found.read_us is not None
+    assert found.read_us < found.at_us
 
 
 def test_a_folder_that_is_no_checkpoint_of_this_source_is_an_error(tmp_path: Path) -> None:

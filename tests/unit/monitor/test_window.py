@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 
+import pytest
+
 from dspark_json.monitor.figures import METRICS, figures_of
 from dspark_json.monitor.tally import Answer, Speculation, Tally
 from dspark_json.monitor.window import OTHERS, Window
@@ -28,36 +30,59 @@ def answer(at_s: float = 0, *, schema: str = "order", status: str | None = "ok",
     return Answer(**given)  # type: ignore[arg-type]
 
 
-def window_of(*answers: Answer, longest_s: float = 60) -> Window:
-    window = Window(longest_s)
+def window_of(*answers: Answer, seconds: float = 60) -> Window:
+    window = Window(seconds)
     for one in answers:
-        window.count(one)
+        window.count(one, NOW)
     return window
 
 
-def test_only_the_answers_of_the_window_count() -> None:
-    window = window_of(*(answer(-age) for age in range(100)))
-    assert figures_of(window, NOW, 60, since_start=Speculation()).total.answers == 60
-    assert figures_of(window, NOW, 10, since_start=Speculation()).total.answers == 10
-    window.forget(NOW + 30 * SECOND)
-    assert figures_of(window, NOW + 30 * SECOND, 60, since_start=Speculation()).total.answers == 30
+@pytest.mark.parametrize("seconds", [1, 7.3, 60, 3_600])
+@pytest.mark.parametrize("late_us", [0, 1, 137_911, 499_999, 914_267])
+def test_only_the_answers_of_the_window_count(seconds: float, late_us: int) -> None:
+    now = NOW + late_us
+    ages = [(number + 0.5) * seconds / 100 for number in range(200)]
+    window = Window(seconds)
+    for age in ages:
+        window.count(answer(late_us / SECOND - age), now)
+    for later in (0, 0.3, 0.8):  # of the window
+        at = now + round(later * seconds * SECOND)
+        window.forget(at)
+        expected = round(100 * (1 - later))
+        assert abs(figures_of(window, at, since_start=Speculation()).total.answers - expected) <= 1
+    window.forget(now + round(1.1 * seconds * SECOND))
+    assert not window._slices
 
 
-def test_what_another_machines_clock_has_ahead_of_now_counts() -> None:
-    assert figures_of(window_of(answer(3600)), NOW, 60, since_start=Speculation()).total.answers == 1
+def test_the_rate_of_a_short_window_does_not_hang_on_the_moment() -> None:
+    for late_us in range(0, SECOND, 70_001):
+        window = Window(1)
+        for number in range(300):
+            window.count(answer(late_us / SECOND - number / 100), NOW + late_us)
+        assert 99 <= figures_of(window, NOW + late_us, since_start=Speculation()).value("answers_per_s") <= 101  # type: ignore[operator]
+
+
+def test_what_another_machines_clock_has_ahead_of_now_counts_as_of_its_look() -> None:
+    window = Window(60)
+    for second in range(300):
+        window.count(answer(600 + second), NOW + second * SECOND)
+        window.forget(NOW + second * SECOND)
+    at = NOW + 299 * SECOND
+    assert figures_of(window, at, since_start=Speculation()).value("answers_per_s") == pytest.approx(1, abs=0.02)
+    assert figures_of(window, at + 61 * SECOND, since_start=Speculation()).total.answers == 0
 
 
 def test_a_long_window_has_no_more_slices_than_a_short_one() -> None:
-    window = window_of(*(answer(-age) for age in range(0, 7 * 86_400, 60)), longest_s=7 * 86_400)
-    window.forget(NOW)
-    assert len(window._slices) <= 602
+    for seconds in (1, 60, 7 * 86_400):
+        window = window_of(*(answer(-age * seconds / 5_000) for age in range(10_000)), seconds=seconds)
+        assert 235 <= len(window._slices) <= 242
 
 
 def test_rates_are_over_the_window_and_shares_over_what_there_is() -> None:
     window = window_of(
         answer(), answer(status="fenced"), answer(status="invalid"), answer(status=None, failed=True, tokens=None)
     )
-    figures = figures_of(window, NOW, 60, since_start=Speculation())
+    figures = figures_of(window, NOW, since_start=Speculation())
     assert figures.value("answers_per_s") == 4 / 60
     assert figures.value("tokens_per_s") == 30 / 60
     assert figures.value("validity") == 2 / 3
@@ -66,7 +91,7 @@ def test_rates_are_over_the_window_and_shares_over_what_there_is() -> None:
 
 
 def test_figures_that_nothing_tells_are_none() -> None:
-    figures = figures_of(Window(60), NOW, 60, since_start=Speculation())
+    figures = figures_of(Window(60), NOW, since_start=Speculation())
     assert {metric.name: figures.value(metric.name) for metric in METRICS} == {
         **dict.fromkeys([metric.name for metric in METRICS]),
         "answers_per_s": 0,
@@ -89,21 +114,25 @@ def test_latencies_are_known_to_one_percent() -> None:
 def test_answers_tell_of_drafts_before_the_server_does_and_its_growth_before_all_it_counts() -> None:
     window = window_of(answer())
     since_start = Speculation(90, 100, 50)
-    assert figures_of(window, NOW, 60, since_start=Speculation()).acceptance_from is None
-    figures = figures_of(window, NOW, 60, since_start=since_start)
+    assert figures_of(window, NOW, since_start=Speculation()).acceptance_from is None
+    figures = figures_of(window, NOW, since_start=since_start)
     assert (figures.acceptance_from, figures.value("acceptance_rate")) == ("server since its start", 0.9)
     window.count_server(NOW, Speculation(30, 60, 20))
-    figures = figures_of(window, NOW, 60, since_start=since_start)
+    figures = figures_of(window, NOW, since_start=since_start)
     assert (figures.acceptance_from, figures.value("acceptance_rate")) == ("server", 0.5)
     assert figures.value("acceptance_length") == 2.5
-    window.count(answer(speculation=Speculation(1, 4, 2)))
-    figures = figures_of(window, NOW, 60, since_start=since_start)
+    window.count(answer(speculation=Speculation(1, 4, 2)), NOW)
+    figures = figures_of(window, NOW, since_start=since_start)
     assert (figures.acceptance_from, figures.value("acceptance_rate")) == ("answers", 0.25)
     assert figures.value("acceptance_length") == 1.5
 
 
-def test_clients_can_not_make_more_than_some_groups() -> None:
-    window = window_of(*(answer(schema=f"s{number}") for number in range(1_000)))
-    groups = window.groups(NOW, 60)
-    assert len(groups) == 101
-    assert groups[OTHERS].answers == 900
+def test_clients_can_not_make_more_than_some_groups_at_once_or_over_time() -> None:
+    at_once = window_of(*(answer(schema=f"s{number}") for number in range(1_000))).groups(NOW)
+    assert len(at_once) == 101
+    assert at_once[OTHERS].answers == 900
+    names = (answer(-number / 200, schema=f"s{number}") for number in range(12_000))
+    over_time = window_of(*names, *(answer(-second) for second in range(60))).groups(NOW)
+    assert len(over_time) == 101
+    assert over_time["tiny", "order"].answers == 60, "the largest keep their names"
+    assert sum(tally.answers for tally in over_time.values()) == pytest.approx(12_060, abs=30)

@@ -8,7 +8,6 @@ checked, as JSON Schema has it by default.
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,7 @@ import orjson
 
 from dspark_json.errors import MissingPackageError
 from dspark_json.extras import installing
-from dspark_json.schema.checking_cost import DEEPEST_VALUE, SchemaRefusedError, affordable_depth
+from dspark_json.schema.checking_cost import CheckingCost, SchemaRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,16 +41,17 @@ class Constraints:
     def __init__(self, schema: object) -> None:
         """``schema`` is parsed JSON; what it can't be used for is told by ``violations``, nothing is raised."""
         self._why: str | None = None
-        self._depth = DEEPEST_VALUE
+        self._cost: CheckingCost | None = None
         self._validator: Any = None
         checker = _checker()
         try:
-            self._depth = affordable_depth(schema)
+            self._cost = CheckingCost(schema)
             self._validator = checker.validator_for(
                 schema,
                 validate_formats=False,
                 offline=True,
                 pattern_options=checker.RegexOptions(size_limit=_PATTERN_BYTES, dfa_size_limit=_PATTERN_BYTES),
+                mask=MORE,  # a message is never read, and would hold the whole value
             )
         except SchemaRefusedError as refused:
             self._why = str(refused)
@@ -62,23 +62,43 @@ class Constraints:
         """What a value, given as its JSON text, violates: ``#/items/3/price minimum``, in the order they are found.
 
         A JSON pointer behind ``#``, a blank, and the keyword; the pointer of what is missing or unexpected is its own.
-        At most 16, then ``…``. Empty where all constraints are kept. An entry that does not begin with ``#`` says why
-        the value was not checked: ``schema invalid``, ``schema refers outside``, ``schema too costly``, ``value not
-        checked``.
+        At most 16, or one where finding all would cost too much, then ``…``. Empty where all constraints are kept. An
+        entry that does not begin with ``#`` says why the value was not checked: ``schema invalid``, ``schema refers
+        outside``, ``schema too costly``, ``value not checked``.
         """
-        if self._why is not None:
-            return [self._why]
+        if self._why is not None or self._cost is None:
+            return [self._why or "schema invalid"]
+        places = _places(text)
         try:
             value = _value(text)
-            if self._depth < DEEPEST_VALUE and _depth(value) > self._depth:
-                return ["schema too costly"]
+            affordable = None if self._cost.surely_checked(places) else self._cost.of(value, places)
             if self._validator.is_valid(value):
                 return []
-            found = dict.fromkeys(_entries(self._validator.iter_errors(value)))
+            affordable = affordable or self._cost.of(value, places)
+            if affordable.all_errors:  # they are made before the first one is given
+                return _listed(self._validator.iter_errors(value))
+            if affordable.first_error:
+                return [*_listed(self._first_error(value))[:1], MORE]
+        except SchemaRefusedError as refused:
+            return [str(refused)]
         except (ValueError, TypeError, ArithmeticError, RecursionError):
             return ["value not checked"]
-        listed = list(itertools.islice(found, MOST_VIOLATIONS))
-        return listed if len(found) == len(listed) else [*listed, MORE]
+        return ["schema too costly"]
+
+    def _first_error(self, value: object) -> Iterator[Any]:
+        try:
+            self._validator.validate(value)
+        except _checker().ValidationError as error:
+            yield error
+
+
+def _listed(errors: Iterator[Any]) -> list[str]:
+    listed: dict[str, None] = {}
+    for entry in _entries(errors):
+        if entry not in listed and len(listed) == MOST_VIOLATIONS:
+            return [*listed, MORE]
+        listed[entry] = None
+    return list(listed)
 
 
 def _entries(errors: Iterator[Any]) -> Iterator[str]:
@@ -123,12 +143,9 @@ def _without_surrogates(value: Any) -> Any:
     return [_without_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level := [one for one in level if isinstance(one, (dict, list))]:
-        level = [item for one in level for item in (one.values() if isinstance(one, dict) else one)]
-        depth += 1
-    return depth
+def _places(text: bytes) -> int:
+    """How many values a JSON text holds, at most, long strings counting as several."""
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{") + (len(text) >> 8)
 
 
 def _checker() -> Any:

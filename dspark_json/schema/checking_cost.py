@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckingCost", "Cost", "SchemaRefusedError"]
 
 _NUMBER: Final = re.compile("[0-9]{1,6}")
-_PATTERN_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[0-9]+,?[0-9]*\}|.", re.DOTALL)
+_PATTERN_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\]){0,32}\]|\{[0-9]+,?[0-9]*\}|.", re.DOTALL)
 # Budgets, each some tens of milliseconds at most.
 _MOST_EDGES: Final = 20_000  # of a schema: subschemas, each as often as something leads to it
 _MOST_AT_A_PLACE: Final = 2_000
@@ -89,6 +89,8 @@ class _Node:
     alternatives: int
     required: list[frozenset[str]]
     again: int  # how often what is below it at the same place is evaluated
+    pattern: int  # its size
+    unique: int  # 1 where items are compared with one another
     patterns: int  # the size of those that each name of a member is held against
 
     @property
@@ -99,9 +101,8 @@ class _Node:
 
     @property
     def weight_anywhere(self) -> int:
-        """What is checked for each member, and for each 256 bytes of a string."""
-        own = _pattern_size(self.schema.get("pattern")) if isinstance(self.schema, dict) else 0
-        return 32 * (self.patterns + own)
+        """What is checked for each member, and for each 256 bytes of a string or of an array."""
+        return 32 * (self.patterns + self.pattern) + self.unique
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ class _Place:
     compared: int
     alternatives: int
     patterns: int
+    unique: int
     per_member: int
     chain: int
     has_context: bool
@@ -277,6 +279,7 @@ class _Count:
             size += self._members(value, place, way)
         elif isinstance(value, list):
             size += self._items(value, place, way)
+            checked += place.unique * size
         elif isinstance(value, str):
             size += len(value) >> 8
             checked += place.patterns * len(value) >> 3
@@ -345,7 +348,8 @@ class _Count:
             total=total,
             compared=sum(node.compared * times for node, times in nodes),
             alternatives=sum(node.alternatives * times for node, times in nodes),
-            patterns=sum(_pattern_size(schema.get("pattern")) * times for schema, times in schemas),
+            patterns=sum(node.pattern * times for node, times in nodes),
+            unique=sum(node.unique * times for node, times in nodes),
             per_member=sum(times * (node.patterns + (total if node.again > 1 else 0)) for node, times in nodes),
             chain=max((self._chains[at] for at in counts), default=0),
             has_context=any(keyword in schema for schema, _ in schemas for keyword in _WITH_CONTEXT),
@@ -364,7 +368,7 @@ class _Count:
         )
 
     def _member(self, place: _Place, name: str) -> _Place:
-        self._spend(6 * (1 + len(place.properties)))
+        self._spend(6 * (1 + len(place.properties)) + len(place.others))
         counts = collections.Counter(place.others)
         for parts, times, others in place.properties:
             if name in parts:
@@ -399,7 +403,7 @@ def _errors(node: _Node, kind: str) -> int:
 
 def _node(schema: Any, same_place: list[int]) -> _Node:
     if not isinstance(schema, dict):
-        return _Node(schema, same_place, 0, 0, [], 1, 0)
+        return _Node(schema, same_place, 0, 0, [], 1, 0, 0, 0)
     required = [_names(schema.get("required"))]
     for keyword in ("dependentRequired", "dependencies"):
         required += map(_names, _values(schema.get(keyword)))
@@ -411,6 +415,8 @@ def _node(schema: Any, same_place: list[int]) -> _Node:
         alternatives=len(alternatives),
         required=[names for names in required if names],
         again=3 if any(keyword in schema for keyword in _UNEVALUATED) else 1,  # the rest is evaluated anew for it
+        pattern=_pattern_size(schema.get("pattern")),
+        unique=1 if schema.get("uniqueItems") else 0,
         patterns=sum(map(_pattern_size, parts)) if isinstance(parts := schema.get("patternProperties"), dict) else 0,
     )
 
@@ -471,9 +477,9 @@ def _pattern_size(pattern: object) -> int:
         if part == "(":
             groups.append(0)
         elif part[0] == "{" and len(part) > 1:
-            groups[-1] += last * (max(int(number) for number in _NUMBER.findall(part)) - 1)
+            groups[-1] += min(last, _MOST_CHECKED) * (max(int(number) for number in _NUMBER.findall(part)) - 1)
         else:
-            last = groups.pop() if part == ")" and len(groups) > 1 else 1
+            last = min(groups.pop(), _MOST_CHECKED) if part == ")" and len(groups) > 1 else 1
             groups[-1] += last
     return min(sum(groups), _MOST_CHECKED)
 

@@ -210,6 +210,8 @@ PRODUCTS: dict[str, tuple[Any, Any]] = {
         {"patternProperties": {f"^n.*{i}$": False for i in range(900)}},
         dict.fromkeys(names(20_000), 1),
     ),
+    "pattern": ({"items": {"pattern": "[01]*1[01]{6000}x"}}, ["0110100110010110" * 4_000] * 10),
+    "propertyNames": ({"propertyNames": {"pattern": "[01]*1[01]{6000}x"}}, {"0110100110010110" * 40_000: 1}),
     "long way": (
         {
             "$ref": "#/$defs/a0",

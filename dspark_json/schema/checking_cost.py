@@ -23,7 +23,7 @@ from dspark_json.schema.checking_count import (
 from dspark_json.schema.subschema import any_item, any_property, items, parts_below, properties, subschema, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dspark_json.schema.subschema import Subschema
 
@@ -78,26 +78,25 @@ class CheckingCost:
             self._chains[at] = 1 + max((self._chains[one] for one in inner), default=0)
             if self._evaluated[at] > MOST_AT_A_PLACE or self._chains[at] > _LONGEST_CHAIN:
                 raise SchemaRefusedError("schema too costly")
-        self._weight = self._weigh()
+        self._weight = self._weigh(lambda node: _Weight(node.weight, node.weight_anywhere))
+        self._errors = self._weigh(lambda node: _Weight(node.errors, 0))
 
     def of(self, value: object, places: int) -> Cost:
         """What is affordable for a value of at most so many places (values in it).
 
         Raises ``SchemaRefusedError`` where the check itself is not.
         """
-        if self._surely_within(MOST_ERRORS * FRACTION // (FRACTION + places), places):
+        most = MOST_ERRORS * FRACTION
+        # Each error has a copy of the value where it is.
+        if _within(self._errors, most // (FRACTION + places), places) and self.surely_checked(places):
             return _CHEAP
         count = ValueCount(self._nodes, self._evaluated, self._chains)
         count.subtree(value, count.place({self._root: 1}), 0)
-        most = MOST_ERRORS * FRACTION
         return Cost(all_errors=count.errors <= most, first_error=count.in_context <= most)
 
     def surely_checked(self, places: int) -> bool:
         """Whether a check of any value of so many places is affordable, its errors aside."""
-        return self._surely_within(MOST_CHECKED, places)
-
-    def _surely_within(self, budget: int, places: int) -> bool:
-        return self._weight is not None and self._weight.once + self._weight.anywhere * places <= budget
+        return _within(self._weight, MOST_CHECKED, places)
 
     def _read(self, schema: object) -> int:
         """Every subschema that something leads to, each once."""
@@ -119,7 +118,7 @@ class CheckingCost:
             waiting += below
         return id(schema)
 
-    def _weigh(self) -> _Weight | None:
+    def _weigh(self, own: Callable[[Subschema], _Weight]) -> _Weight | None:
         """What the document weighs, with all that it leads to; None where a subschema comes back to itself."""
         inner = {at: [*node.same_place, *self._below[at]] for at, node in self._nodes.items()}
         order, circular = _inner_first(self._nodes, inner)
@@ -128,7 +127,8 @@ class CheckingCost:
         weights: dict[int, _Weight] = {}
         for at in order:
             node = self._nodes[at]
-            once, anywhere = node.weight, node.weight_anywhere
+            weight = own(node)
+            once, anywhere = weight.once, weight.anywhere
             for part in (*node.same_place, *map(id, properties(node.schema))):
                 once += node.again * weights[part].once
                 anywhere += node.again * weights[part].anywhere
@@ -166,6 +166,10 @@ class CheckingCost:
             else:
                 raise SchemaRefusedError("schema invalid")
         return place
+
+
+def _within(weight: _Weight | None, budget: int, places: int) -> bool:
+    return weight is not None and weight.once + weight.anywhere * places <= budget
 
 
 def _inner_first(nodes: Iterable[int], inner: Mapping[int, list[int]]) -> tuple[list[int], bool]:

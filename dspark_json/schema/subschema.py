@@ -29,6 +29,7 @@ OTHER_PROPERTIES: Final = ("additionalProperties", "unevaluatedProperties")
 _ANY_PROPERTY: Final = (*OTHER_PROPERTIES, "propertyNames")
 OTHER_ITEMS: Final = ("additionalItems", "unevaluatedItems")
 _ANY_ITEM: Final = ("items", "prefixItems", "contains", *OTHER_ITEMS)
+_NEVER_FAILING: Final = frozenset({"properties", "items", "required", "title", "description", "default", "$defs"})
 _UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
 
 
@@ -48,9 +49,14 @@ class Subschema:
 
     @property
     def weight(self) -> int:
-        """What is checked where it is evaluated once, and the errors that it can give there, at most."""
-        keywords = len(self.schema) if isinstance(self.schema, dict) else 1
-        return 1 + keywords + self.compared + sum(map(len, self.required))
+        """What is checked where it is evaluated once, at most."""
+        return 1 + self.errors + self.compared
+
+    @property
+    def errors(self) -> int:
+        """The errors that it can give where it is evaluated once, at most; one of many alternatives counts as several."""
+        keywords = sum(key not in _NEVER_FAILING for key in self.schema) if isinstance(self.schema, dict) else 1
+        return keywords + sum(map(len, self.required)) + (self.compared >> 5)
 
     @property
     def weight_anywhere(self) -> int:

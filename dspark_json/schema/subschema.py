@@ -54,7 +54,7 @@ class Subschema:
 
     @property
     def errors(self) -> int:
-        """The errors that it can give where it is evaluated once, at most; one of many alternatives counts as several."""
+        """The errors it can give where it is evaluated once, at most; one of many alternatives counts as several."""
         keywords = sum(key not in _NEVER_FAILING for key in self.schema) if isinstance(self.schema, dict) else 1
         return keywords + sum(map(len, self.required)) + (self.compared >> 5)
 

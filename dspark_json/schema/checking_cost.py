@@ -20,7 +20,16 @@ from dspark_json.schema.checking_count import (
     SchemaRefusedError,
     ValueCount,
 )
-from dspark_json.schema.subschema import any_item, any_property, items, parts_below, properties, subschema, values
+from dspark_json.schema.subschema import (
+    any_item,
+    any_property,
+    items,
+    parts_below,
+    properties,
+    property_names,
+    subschema,
+    values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -132,7 +141,7 @@ class CheckingCost:
             for part in (*node.same_place, *map(id, properties(node.schema))):
                 once += node.again * weights[part].once
                 anywhere += node.again * weights[part].anywhere
-            for part in map(id, (*any_property(node.schema), *any_item(node.schema))):
+            for part in map(id, (*any_property(node.schema), *property_names(node.schema), *any_item(node.schema))):
                 anywhere += node.again * (weights[part].once + weights[part].anywhere)
             weights[at] = _Weight(min(once, MOST_CHECKED + 1), min(anywhere, MOST_CHECKED + 1))
         return weights[self._root]

@@ -6,7 +6,7 @@ import collections
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.schema.subschema import OTHER_ITEMS, OTHER_PROPERTIES, any_item, any_property
+from dspark_json.schema.subschema import OTHER_ITEMS, OTHER_PROPERTIES, any_item, any_property, property_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +65,7 @@ class Place:
     required: list[tuple[frozenset[str], int]]
     properties: list[tuple[dict[str, Any], int, list[int]]]  # with what is evaluated for all other names
     others: collections.Counter[int]
+    names: collections.Counter[int]
     items: collections.Counter[int]
     scalars: dict[str, tuple[int, int]] = field(default_factory=dict)  # by type of value
     below: dict[str | None, Place] = field(default_factory=dict)  # by name of member; None for items
@@ -101,6 +102,10 @@ class ValueCount:
                 errors += FRACTION * times * len(names - value.keys())
                 checked += len(names) * times
             size += self._members(value, place, way)
+            if place.names:
+                found = self._names(value, place)
+                checked += found[0]
+                errors += found[1]
         elif isinstance(value, list):
             size += self._items(value, place, way)
             checked += place.unique * size
@@ -125,10 +130,15 @@ class ValueCount:
             below = place.below.get(name)
             if below is None:
                 below = place.below[name] = self._member(place, name)
-            if below.patterns:  # of propertyNames
-                self._checked += below.patterns * len(name) >> 3
             size += 1 + (len(name) >> 8) + self.subtree(item, below, way)
         return size
+
+    def _names(self, value: dict[str, Any], place: Place) -> tuple[int, int]:
+        """What is checked of the names themselves, and the errors there, as ``_scalar`` has them."""
+        at_names = self.place(place.names)
+        checked, errors = self._scalar(at_names, "string")
+        letters = sum(map(len, value))
+        return len(value) * checked + (at_names.patterns * letters >> 3), len(value) * errors
 
     def _items(self, value: list[Any], place: Place, way: int) -> int:
         self._spend(4 + len(value))
@@ -160,9 +170,14 @@ class ValueCount:
         nodes = [(self._nodes[at], times) for at, times in evaluated.items()]
         total = evaluated.total()
         others: collections.Counter[int] = collections.Counter()
+        names: collections.Counter[int] = collections.Counter()
         items: collections.Counter[int] = collections.Counter()
         for node, times in nodes:
-            for below, parts in ((others, any_property(node.schema)), (items, any_item(node.schema))):
+            for below, parts in (
+                (others, any_property(node.schema)),
+                (names, property_names(node.schema)),
+                (items, any_item(node.schema)),
+            ):
                 for part in parts:
                     self._spend(6)
                     below[id(part)] += times
@@ -188,6 +203,7 @@ class ValueCount:
                 if isinstance(schema.get("properties"), dict)
             ],
             others=others,
+            names=names,
             items=items,
         )
 

@@ -18,6 +18,7 @@ __all__ = [
     "items",
     "parts_below",
     "properties",
+    "property_names",
     "subschema",
     "values",
 ]
@@ -26,7 +27,6 @@ _NUMBER: Final = re.compile("[0-9]{1,6}")
 _PATTERN_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\]){0,32}\]|\{[0-9]+,?[0-9]*\}|.", re.DOTALL)
 _LARGEST_PATTERN: Final = 2_000_000
 OTHER_PROPERTIES: Final = ("additionalProperties", "unevaluatedProperties")
-_ANY_PROPERTY: Final = (*OTHER_PROPERTIES, "propertyNames")
 OTHER_ITEMS: Final = ("additionalItems", "unevaluatedItems")
 _ANY_ITEM: Final = ("items", "prefixItems", "contains", *OTHER_ITEMS)
 _NEVER_FAILING: Final = frozenset({"properties", "items", "required", "title", "description", "default", "$defs"})
@@ -89,6 +89,7 @@ def parts_below(schema: Any) -> Iterator[Any]:
     if isinstance(schema, dict):
         yield from properties(schema)
         yield from any_property(schema)
+        yield from property_names(schema)
         yield from any_item(schema)
 
 
@@ -99,7 +100,11 @@ def properties(schema: Any) -> list[Any]:
 def any_property(schema: Any) -> Iterator[Any]:
     if isinstance(schema, dict):
         yield from values(schema.get("patternProperties"))
-        yield from (schema[keyword] for keyword in _ANY_PROPERTY if keyword in schema)
+        yield from (schema[keyword] for keyword in OTHER_PROPERTIES if keyword in schema)
+
+
+def property_names(schema: Any) -> list[Any]:
+    return [schema["propertyNames"]] if isinstance(schema, dict) and "propertyNames" in schema else []
 
 
 def any_item(schema: Any) -> Iterator[Any]:

@@ -212,6 +212,7 @@ PRODUCTS: dict[str, tuple[Any, Any]] = {
     ),
     "pattern": ({"items": {"pattern": "[01]*1[01]{6000}x"}}, ["0110100110010110" * 4_000] * 10),
     "propertyNames": ({"propertyNames": {"pattern": "[01]*1[01]{6000}x"}}, {"0110100110010110" * 40_000: 1}),
+    "names": ({"propertyNames": {"maxLength": 1, "enum": names(9_000)}}, {f"name {i}": 1 for i in range(40_000)}),
     "long way": (
         {
             "$ref": "#/$defs/a0",

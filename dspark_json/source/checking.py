@@ -36,7 +36,7 @@ _NEEDED: Final[Mapping[str, Any]] = {
 }
 _AS_WRITTEN: Final = frozenset({"ok"})
 _REPAIRED: Final = frozenset({"leading_text", "fenced", "control_chars", "trailing_text", "mismatch"})
-_SCHEMAS_KEPT: Final = 128
+_SCHEMAS_KEPT: Final = 32  # some MB each, where clients send large ones
 _READER: Final = ContentReader(None)
 
 

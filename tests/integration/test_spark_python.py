@@ -61,5 +61,5 @@ def test_a_python_without_our_requirements_is_named_with_the_remedy(tmp_path: Pa
         ).stdout.strip()
         (Path(site) / package).symlink_to(source)
     said = run(bare)
-    assert f"DSPARK_JSON_MISSING_PACKAGE: Spark runs {bare}, which has no package httpx. Set PYSPARK_PYTHON" in said
+    assert f"DSPARK_JSON_MISSING_PACKAGE: Spark runs {bare}, which has no package orjson. Set PYSPARK_PYTHON" in said
     assert "ModuleNotFoundError" not in said

@@ -17,11 +17,7 @@ ASSEMBLY_FULL: Final = "assembly_full"
 NOT_SEEN: Final = "body_not_seen"
 ENCODED: Final = "body_encoded"
 
-# Names of other lengths are passed over at once: this is done for every answer.
 _ENCODING: Final = b"content-encoding"
-_ENCODING_SIZE: Final = len(_ENCODING)
-_TYPE: Final = b"content-type"
-_TYPE_SIZE: Final = len(_TYPE)
 
 
 @dataclass(slots=True)
@@ -56,24 +52,28 @@ class Captured:
 
 def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     """The first header of this (lower case) name."""
-    size = len(name)
-    for key, value in headers:
-        if len(key) == size and key.lower() == name:
-            return value.decode("latin-1")
-    return None
+    value = _first(headers, name)
+    return None if value is None else value.decode("latin-1")
 
 
 def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether the body is compressed or otherwise encoded, so that its bytes are not its text."""
     for key, value in headers:
-        if len(key) == _ENCODING_SIZE and key.lower() == _ENCODING and value.strip().lower() not in (b"", b"identity"):
+        if len(key) == len(_ENCODING) and key.lower() == _ENCODING and value.strip().lower() not in (b"", b"identity"):
             return True
     return False
 
 
 def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether these response headers announce server-sent events."""
+    value = _first(headers, b"content-type")
+    return value is not None and value.strip().lower().startswith(b"text/event-stream")
+
+
+def _first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    # Names of other lengths are passed over at once: this is done several times for every answer.
+    size = len(name)
     for key, value in headers:
-        if len(key) == _TYPE_SIZE and key.lower() == _TYPE:
-            return value.strip().lower().startswith(b"text/event-stream")
-    return False
+        if len(key) == size and key.lower() == name:
+            return value
+    return None

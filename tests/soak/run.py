@@ -147,8 +147,8 @@ class Server:
 
     def start(self) -> None:
         """Start it; returns once it takes requests."""
-        arguments = ["--port", str(self.port)]
-        self.running = RunningServer("soak.server", arguments, settings=self._settings, log=self.log)
+        arguments = ["--port", str(self.port), "--speed", "3"]
+        self.running = RunningServer("remote_server", arguments, settings=self._settings, log=self.log)
 
     def kill(self) -> None:
         """SIGKILL."""

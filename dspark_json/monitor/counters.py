@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.speculation import Speculation
 
 __all__ = ["ACCEPTED", "DRAFTED", "DRAFTS", "SpeculationCounters", "series_of"]
 

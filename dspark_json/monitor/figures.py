@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from dspark_json.monitor.tally import Speculation, summed
+from dspark_json.monitor.speculation import Speculation
+from dspark_json.monitor.tally import summed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from dspark_json.engine.base import ParsePlan, build_plan
 from dspark_json.errors import ContentSchemaError
-from dspark_json.monitor.tally import Answer, Speculation
+from dspark_json.monitor.speculation import Speculation
+from dspark_json.monitor.tally import Answer
 from dspark_json.schema.fields import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP
 from dspark_json.source.rows import choose_engine
 from dspark_json.spool.access import Chunk

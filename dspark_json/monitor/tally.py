@@ -7,40 +7,17 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.monitor.speculation import Speculation
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["VALID", "Answer", "Speculation", "Tally", "summed"]
+__all__ = ["VALID", "Answer", "Tally", "summed"]
 
 VALID: Final = frozenset({"ok", "leading_text", "fenced", "control_chars", "trailing_text"})
 """The statuses of a content that is a value of its type (DESIGN §6), repaired or not."""
 
 _GROWTH: Final = math.log(1.01)  # a latency is known to 1 %
-
-
-@dataclass(slots=True)
-class Speculation:
-    """Tokens that drafts proposed and the model accepted, in ``drafts`` steps of speculation."""
-
-    accepted: float = 0
-    drafted: float = 0
-    drafts: float = 0
-
-    def add(self, other: Speculation) -> None:
-        """Adds another count to this one."""
-        self.accepted += other.accepted
-        self.drafted += other.drafted
-        self.drafts += other.drafts
-
-    @property
-    def rate(self) -> float | None:
-        """The share of drafted tokens that was accepted; None where nothing was drafted."""
-        return self.accepted / self.drafted if self.drafted > 0 else None
-
-    @property
-    def length(self) -> float | None:
-        """The mean acceptance length: accepted tokens a step and the one the model adds, as vLLM counts it."""
-        return 1 + self.accepted / self.drafts if self.drafts > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +69,7 @@ class Tally:
             self.latencies[_bucket(answer.latency_s)] += 1
         if answer.speculation is not None:
             self.speculating += 1
-            self.speculation.add(answer.speculation)
+            self.speculation += answer.speculation
 
     def add(self, other: Tally) -> None:
         """Adds other answers to these."""
@@ -102,7 +79,7 @@ class Tally:
         self.untold += other.untold
         self.speculating += other.speculating
         self.untyped += other.untyped
-        self.speculation.add(other.speculation)
+        self.speculation += other.speculation
         self.statuses.update(other.statuses)
         self.latencies.update(other.latencies)
 

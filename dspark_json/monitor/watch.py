@@ -14,7 +14,7 @@ from dspark_json.monitor.checkpoint import committed
 from dspark_json.monitor.counters import SpeculationCounters
 from dspark_json.monitor.figures import Figures, Lag, figures_of
 from dspark_json.monitor.intake import AnswerReader
-from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.speculation import Speculation
 from dspark_json.monitor.web_address import shown_place
 from dspark_json.monitor.window import Window
 from dspark_json.schema.registry import RegisteredSchema
@@ -286,7 +286,7 @@ class _ServerCounters:
         """All that the servers count, before there was a second look at them."""
         total = Speculation()
         for counters in self.by_address.values() if self.looks < 2 else ():
-            total.add(counters.since_start)
+            total += counters.since_start
         return total
 
     def look(self, survey: Survey, notes: list[str]) -> Speculation:
@@ -303,7 +303,7 @@ class _ServerCounters:
         self.looks += bool(texts)
         for url, text in texts.items():
             if text is not None:
-                more.add(self.by_address.setdefault(url, SpeculationCounters()).advance(text))
+                more += self.by_address.setdefault(url, SpeculationCounters()).advance(text)
             elif self.settings.counters_url is not None:
                 notes.append(f"{shown_place(url, '--server-metrics')} gives no metrics")
         return more

@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dspark_json.monitor.tally import Speculation, Tally
+from dspark_json.monitor.speculation import Speculation
+from dspark_json.monitor.tally import Tally
 
 if TYPE_CHECKING:
     from dspark_json.monitor.tally import Answer
@@ -55,7 +56,7 @@ class Window:
 
     def count_server(self, now_us: int, more: Speculation) -> None:
         """Drafts that the server's own counters told of now."""
-        self._slices.setdefault(now_us // self._slice_us, _Slice()).server.add(more)
+        self._slices.setdefault(now_us // self._slice_us, _Slice()).server += more
 
     def forget(self, now_us: int) -> None:
         """Drop what is too old."""
@@ -81,7 +82,7 @@ class Window:
         """What the server's counters told."""
         total = Speculation()
         for part in self._parts(now_us):
-            total.add(part.server)
+            total += part.server
         return total
 
     def _first(self, now_us: int) -> int:

@@ -15,7 +15,7 @@ from real_vllm.questions import CHAT, THINKING, questions
 from real_vllm.server import DRAFT, HOOK_KEY, Vllm
 
 from dspark_json.monitor.counters import SpeculationCounters
-from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.speculation import Speculation
 from dspark_json.monitor.watch import Watch, WatchSettings
 from dspark_json.source.settings import reader_settings
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dspark_json.cli.bench.serving.acceptance import Acceptance, Counters, Growth
+from dspark_json.cli.bench.serving.acceptance import Counters, Growth
 from dspark_json.cli.bench.serving.blocks import Block, Failures, Plan
 from dspark_json.cli.bench.serving.command_keys import without_keys
 from dspark_json.cli.bench.serving.figures import figures, ratios
@@ -25,6 +25,7 @@ from dspark_json.cli.bench.serving.sweep import Point, best_length
 from dspark_json.cli.bench.serving.sweep_command import lengths
 from dspark_json.cli.main import parser
 from dspark_json.errors import EndpointUnreachableError, InvalidOptionError
+from dspark_json.monitor.speculation import Speculation
 from dspark_json.replay.recording import packaged_recordings
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def chunk(content: str | None = None, reason: str | None = None, **more: object)
 
 
 def answer(
-    latency: float = 1.0, status: str = "ok", tokens: int | None = 10, drafts: Acceptance | None = None
+    latency: float = 1.0, status: str = "ok", tokens: int | None = 10, drafts: Speculation | None = None
 ) -> Answer:
     valid = status == "ok"
     return Answer("order", latency, 0.0, latency / 2 if valid else None, status, None, 100 * valid, tokens, drafts)
@@ -153,12 +154,12 @@ def test_an_answer_is_json_and_follows_its_schema_by_the_text_it_is() -> None:
 def test_counters_are_summed_over_engines_and_only_their_growth_counts() -> None:
     before = Counters.of(METRICS.format(10, 30, 7) + METRICS.format(1, 3, 1).replace('engine="0"', 'engine="1"'))
     after = Counters.of(METRICS.format(110, 330, 107) + METRICS.format(2, 6, 2).replace('engine="0"', 'engine="1"'))
-    assert after.since(before) == Growth(Acceptance(101, 303, 101), reset=False)
+    assert after.since(before) == Growth(Speculation(101, 303, 101), reset=False)
 
 
 def test_counters_of_a_server_that_was_started_anew_count_from_zero_and_say_so() -> None:
     growth = Counters.of(METRICS.format(5, 15, 3)).since(Counters.of(METRICS.format(110, 330, 107)))
-    assert growth == Growth(Acceptance(5, 15, 3), reset=True)
+    assert growth == Growth(Speculation(3, 15, 5), reset=True)
     told = figures([block(answer(), counted=growth)])
     assert told["acceptance"]["counters"]["resets"] == 1
     assert any("began anew" in remark for remark in remarks("endpoint", told))
@@ -170,8 +171,8 @@ def test_a_server_without_counters_tells_nothing() -> None:
 
 
 def test_acceptance_is_the_answers_own_where_each_has_it_else_the_counters() -> None:
-    counted = Growth(Acceptance(100, 300, 30), reset=False)
-    own = Acceptance(10, 30, 6)
+    counted = Growth(Speculation(30, 300, 100), reset=False)
+    own = Speculation(6, 30, 10)
     all_tell = figures([block(answer(drafts=own), answer(drafts=own), counted=counted)])["acceptance"]
     assert (all_tell["source"], all_tell["rate"], all_tell["length"]) == ("answers", 0.2, 1.6)
     one_tells = figures([block(answer(drafts=own), answer(), counted=counted)])["acceptance"]
@@ -179,7 +180,7 @@ def test_acceptance_is_the_answers_own_where_each_has_it_else_the_counters() -> 
 
 
 def test_others_are_said_to_ask_only_where_all_drafts_of_this_load_are_known() -> None:
-    own, counted = Acceptance(10, 30, 6), Growth(Acceptance(100, 300, 30), reset=False)
+    own, counted = Speculation(6, 30, 10), Growth(Speculation(30, 300, 100), reset=False)
 
     def said(*blocks: Block) -> str:
         return " ".join(remarks("x", figures(blocks)))
@@ -190,7 +191,7 @@ def test_others_are_said_to_ask_only_where_all_drafts_of_this_load_are_known() -
     unread = said(block(answer(drafts=own)), tells)
     assert "others" not in unread
     assert "could not be read at 1 of 2 blocks" in unread
-    began_anew = said(block(answer(drafts=own), counted=Growth(Acceptance(1, 3, 0), reset=True)))
+    began_anew = said(block(answer(drafts=own), counted=Growth(Speculation(0, 3, 1), reset=True)))
     assert "others" not in began_anew
 
 
@@ -202,7 +203,7 @@ def test_a_share_is_none_or_all_only_where_it_is() -> None:
         assert good["json_valid"] < 1
         assert percent(good["json_valid"]) != "100.0 %"
         assert Point(2, "on", (block(*[answer()] * count, answer(status="invalid")),)).document()["malformed"] > 0
-    rare = figures([block(answer(drafts=Acceptance(1, 100_000, 1)))])["acceptance"]
+    rare = figures([block(answer(drafts=Speculation(1, 100_000, 1)))])["acceptance"]
     assert rare["rate"] > 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS, SpeculationCounters, series_of
-from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.speculation import Speculation
 
 
 def page(*engines: tuple[float, float, float], started: float | None = None) -> str:

@@ -16,7 +16,8 @@ import pytest
 from dspark_json.errors import InvalidOptionError, ListenError
 from dspark_json.monitor.exporter import Exporter, exported_names, metrics_text
 from dspark_json.monitor.figures import METRICS, figures_of
-from dspark_json.monitor.tally import Answer, Speculation
+from dspark_json.monitor.speculation import Speculation
+from dspark_json.monitor.tally import Answer
 from dspark_json.monitor.webhook import Webhook
 from dspark_json.monitor.window import Window
 

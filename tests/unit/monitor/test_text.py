@@ -10,7 +10,7 @@ from unit.monitor.test_window import NOW, answer, window_of
 from dspark_json.monitor.alerts import AlertWatch, parse_alert
 from dspark_json.monitor.figures import METRICS, Figures, Lag, figures_of
 from dspark_json.monitor.page import rendered
-from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.speculation import Speculation
 from dspark_json.monitor.text import shown, summary_lines
 
 EVIL = "\x1b[31m[red]\u202e"

@@ -20,7 +20,7 @@ from typed_spools import answer, schema, write
 from dspark_json.errors import EndpointKeyError, EndpointUnreachableError, InvalidOptionError, SpoolNotFoundError
 from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS
 from dspark_json.monitor.figures import Lag
-from dspark_json.monitor.tally import Speculation
+from dspark_json.monitor.speculation import Speculation
 from dspark_json.monitor.watch import Watch, WatchSettings
 from dspark_json.source.offsets import LanePosition, Offset, SpoolPosition
 from dspark_json.source.settings import reader_settings

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from dspark_json.monitor.figures import METRICS, figures_of
-from dspark_json.monitor.tally import Answer, Speculation, Tally
+from dspark_json.monitor.speculation import Speculation
+from dspark_json.monitor.tally import Answer, Tally
 from dspark_json.monitor.window import OTHERS, Window
 
 NOW = 1_795_970_578_000_000

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from dspark_json.cli.bench.serving.acceptance import Acceptance, Counters, Growth
+from dspark_json.cli.bench.serving.acceptance import Counters, Growth
 from dspark_json.cli.bench.serving.load import send
 from dspark_json.errors import EndpointAnswerError
+from dspark_json.monitor.speculation import Speculation
 from dspark_json.printable import printable
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Measurement:
         ranges = plan.ranges()
         numbers = range(ranges[0].start, ranges[-1].stop)
         sent, counted = self._sent(subject, numbers, self._load, partial(self._on_end, subject.name))
-        none_more = None if counted is None else Growth(Acceptance(), reset=False)
+        none_more = None if counted is None else Growth(Speculation(), reset=False)
         return [
             self._judged(subject.server, span, sent.seconds / len(ranges), sent.busy, none_more if place else counted)
             for place, span in enumerate(sent.spans(len(ranges)))

@@ -7,9 +7,10 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.cli.bench.serving.acceptance import Acceptance, as_document
+from dspark_json.cli.bench.serving.acceptance import as_document
 from dspark_json.cli.bench.serving.shares import rounded_share
 from dspark_json.cli.bench.statistics import median_over_rounds, pooled_rate
+from dspark_json.monitor.speculation import Speculation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,9 +79,9 @@ def acceptance(blocks: Sequence[Block]) -> dict[str, Any] | None:
     growths = [block.counted for block in blocks if block.counted is not None]
     found: dict[str, Any] = {}
     if told:
-        found["answers"] = {**as_document(sum(told, Acceptance())), "told_by": len(told)}
+        found["answers"] = {**as_document(sum(told, Speculation())), "told_by": len(told)}
     if growths:
-        counted = sum((growth.counted for growth in growths), Acceptance())
+        counted = sum((growth.counted for growth in growths), Speculation())
         found["counters"] = {
             **as_document(counted),
             "resets": sum(growth.reset for growth in growths),

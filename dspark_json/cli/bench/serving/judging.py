@@ -17,9 +17,9 @@ from dspark_json.schema.fields import STRING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dspark_json.cli.bench.serving.acceptance import Acceptance
     from dspark_json.cli.bench.serving.questions import Task
     from dspark_json.cli.bench.serving.reply import Exchange
+    from dspark_json.monitor.speculation import Speculation
 
 VALID: Final = "ok"
 
@@ -41,7 +41,7 @@ class Answer:
     violated: str | None
     json_bytes: int
     tokens: int | None
-    drafts: Acceptance | None
+    drafts: Speculation | None
 
     @property
     def is_json(self) -> bool:

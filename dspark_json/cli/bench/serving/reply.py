@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.capture.jsontext import loads
 from dspark_json.capture.sse import EventSplitter
-from dspark_json.cli.bench.serving.acceptance import Acceptance, of_answer
+from dspark_json.cli.bench.serving.acceptance import of_answer
 from dspark_json.spool.http_answers import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from dspark_json.monitor.speculation import Speculation
 
 _DONE: Final = b"[DONE]"
 _BLANKS: Final = " \t\r\n"
@@ -52,7 +54,7 @@ class Reply:
     first_json: float | None
     finish_reason: str
     tokens: int | None
-    drafts: Acceptance | None
+    drafts: Speculation | None
 
 
 def read_reply(pieces: Sequence[tuple[float, bytes]]) -> Reply | Problem:
@@ -62,7 +64,7 @@ def read_reply(pieces: Sequence[tuple[float, bytes]]) -> Reply | Problem:
     begun = False
     finish_reason: str | None = None
     tokens: int | None = None
-    drafts: Acceptance | None = None
+    drafts: Speculation | None = None
     try:
         for at, data in _events(pieces):
             if data == _DONE:

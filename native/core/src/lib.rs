@@ -25,6 +25,7 @@ mod rescue;
 mod scan;
 mod shape;
 mod steps;
+mod strict;
 mod taps;
 mod text;
 mod texts;

@@ -1,10 +1,12 @@
-# Native code in Rust: the parse engine (dspark_json.engine.native), the hook's glance (dspark_json.capture.glance), and
-# checksums (dspark_json.spool.checksums).
+# Native code in Rust: the parse engine (dspark_json.engine.native), the hook's glance (dspark_json.capture.glance), the
+# lines of a spool (dspark_json.spool.framing) and their checksums (dspark_json.spool.checksums).
 
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Protocol, TypeAlias, final
 
 from typing_extensions import Buffer
+
+from dspark_json.capture.captured import Captured
 
 class _ArrowSchema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
@@ -60,12 +62,30 @@ class Plan:
         lane: str,
     ) -> tuple[Batch, Stats]: ...
 
+# A record's meta up to the reference to its schema, and from there on (None: it is all in the first); the answer's
+# members; the place of its schema among those of the group; whether the client left.
+Draft: TypeAlias = tuple[bytes, bytes | None, bytes, int, bool]
+
 # What to look for in requests and answers; threads may share it.
 @final
 class Glance:
     def __new__(cls, settings: list[str], echoed: list[str], echoed_inside: list[str]) -> Glance: ...
     def request(self, text: bytes) -> tuple[str | None, bool, bytes, str | None, bytes | None] | None: ...
     def answer(self, text: bytes) -> tuple[str | None, str | None, bool, bytes] | None: ...
+    # The drafts, and each schema: its name, its text, how many refer to it, when the last one came.
+    def drafts(
+        self,
+        exchanges: list[Captured],
+        routes: Sequence[str],
+        most_of_request: int,
+        most_of_answer: int,
+        keeps_settings: bool,
+    ) -> tuple[list[Draft | None], list[tuple[str | None, bytes, int, int]]]: ...
+
+# Lines and index entries of records (pairs of meta and members), one part a segment: its first number, both.
+def frame(
+    records: Sequence[tuple[bytes, bytes]], seq: int, lane: str, end: int, full: int, appended_at: int
+) -> list[tuple[int, bytes, bytes]]: ...
 
 # The position of the first line buffer[ends[i - 1]:ends[i]] that does not match its CRC-32.
 def first_damaged(buffer: Buffer, ends: Sequence[int], crcs: Sequence[int]) -> int | None: ...

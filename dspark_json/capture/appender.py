@@ -29,18 +29,16 @@ if TYPE_CHECKING:
 
     from dspark_json.capture.backlog import Waiter
     from dspark_json.capture.captured import Captured
-    from dspark_json.capture.recording import Recording
     from dspark_json.capture.settings import HookSettings
     from dspark_json.spool.record import Record
 
 CLOSE_SECONDS: Final = 5.0
 _MAINTAIN_SECONDS: Final = 1.0
-# In async mode nobody waits for a record, so a few are gathered: before they are made, and before they are written.
-_GATHER_SECONDS: Final = 0.005
+# In async mode nobody waits for a record, so a few are gathered before they are made and written.
 _LINGER_SECONDS: Final = 0.02
-# The thread holds the GIL while it puts a group's lines together, and gives it up to write them: small groups keep a
-# request that comes meanwhile from waiting. What is brought to the disk together should be much.
-_GROUP_RECORDS: Final = 32
+# The thread holds the GIL for some of what it does for a group: small groups keep a request that comes meanwhile from
+# waiting. What is brought to the disk together should be much.
+_GROUP_RECORDS: Final = 64
 _SYNCED_GROUP_RECORDS: Final = 256
 _GROUP_BYTES: Final = 4 << 20
 _FIRST_RETRY_SECONDS: Final = 0.5
@@ -64,6 +62,7 @@ class Appender:
         self._thread: threading.Thread | None = None
         self._warming: threading.Thread | None = None
         self._closing = False
+        self._is_busy = False  # whether the thread comes by itself, and need not be woken
         self._opened = threading.Event()
         self._writer: LaneWriter | None = None
         self._counters = Counters()  # what was counted while no lane was open
@@ -75,8 +74,7 @@ class Appender:
         self._mirror = DeviceMirror(settings.device, self.count)
         self._maker = RecordMaker(settings, self._schemas, self._pacer, self.note_exception)
         self._group_records = _SYNCED_GROUP_RECORDS if settings.durability == "fsync" else _GROUP_RECORDS
-        gather = _GATHER_SECONDS if settings.durability == "async" else 0
-        self.backlog = Backlog(self._maker, settings.queue, gather, self._rouse)
+        self.backlog = Backlog(settings.queue)
         self._untyped_models: set[str] = set()
         self._dropped = Notice()
         self._unopened = Notice()
@@ -112,6 +110,8 @@ class Appender:
         if not self.backlog.has_room(weight):
             self._drop(1, captured.size, "the queue is full (DSPARK_QUEUE_MB): the writer does not keep up")
         elif self.backlog.put(Item(captured, weight, waiter)):
+            if not (self._is_busy or self._wake.is_set()):
+                self._wake.set()
             return
         else:
             self._drop(1, captured.size, "the hook is closed")
@@ -188,7 +188,6 @@ class Appender:
                 elif self._closing:
                     break
                 if time.monotonic() >= maintain_at:
-                    self.backlog.take_over_if_left()
                     self._maintain()
                     maintain_at = time.monotonic() + _MAINTAIN_SECONDS
             except Exception:  # noqa: BLE001 - the thread must live as long as the server
@@ -201,20 +200,25 @@ class Appender:
         self._schemas.warm_up()
         self._opened.set()
 
-    def _rouse(self) -> None:
-        if not self._wake.is_set():
-            self._wake.set()
-
     def _next_group(self, until: float) -> list[Item]:
         """The next exchanges; none if none come by then, or no more will come at all."""
-        if not (self._closing or self.backlog.is_ready):
-            roused = self._wake.wait(max(0.0, until - time.monotonic()))
-            if roused and self._settings.durability == "async" and not self._closing:
-                time.sleep(_LINGER_SECONDS)
+        if self.backlog.is_empty and not self._closing:
+            self._wait_for_some(until)
         self._wake.clear()
         if self._closing:  # seen after the clearing: ``close`` says it before it rouses
-            self.backlog.take_over(closing=True)
+            self.backlog.close()
         return self.backlog.take(self._group_records, _GROUP_BYTES)
+
+    def _wait_for_some(self, until: float) -> None:
+        lingers = self._settings.durability == "async"
+        if lingers and self._is_busy:
+            time.sleep(_LINGER_SECONDS)  # wakes by itself: nobody is to be told, which costs both threads a little
+            self._is_busy = not self.backlog.is_empty
+            return
+        roused = self._wake.wait(max(0.0, until - time.monotonic()))
+        if roused and lingers and not self._closing:
+            time.sleep(_LINGER_SECONDS)
+        self._is_busy = roused and lingers
 
     def _write(self, group: list[Item]) -> None:
         """Append the group's records, made here where they are not yet; tell the waiters what became of them."""
@@ -227,7 +231,7 @@ class Appender:
                 return
             self._pacer.stretch = self.backlog.stretch
             self._pacer.restart()
-            records = [self._make(item).record for item in group]
+            records = self._make([item.captured for item in group])
             try:
                 self._append(records)
             except SpoolError as error:
@@ -261,22 +265,20 @@ class Appender:
             return False
         return True
 
-    def _make(self, item: Item) -> Recording:
-        """The item's record, and what it tells counted."""
-        recording, captured = item.recording, item.captured
-        if recording is None:
-            assert captured is not None
-            recording = self._maker.make(captured)
+    def _make(self, group: list[Captured]) -> list[Record]:
+        """The records of exchanges, and what they tell counted."""
+        recordings = self._maker.make(group)
+        for captured, recording in zip(group, recordings, strict=True):
             if captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
                 self.count("oversize_records")
                 self.count("oversize_bytes", captured.size)
-        if recording.failed:
-            self.count("errors")
-        if recording.disconnected:
-            self.count("disconnected")
-        if recording.untyped_model is not None:
-            self._note_untyped(recording.untyped_model)
-        return recording
+            if recording.failed:
+                self.count("errors")
+            if recording.disconnected:
+                self.count("disconnected")
+            if recording.untyped_model is not None:
+                self._note_untyped(recording.untyped_model)
+        return [recording.record for recording in recordings]
 
     def _note_untyped(self, model: str) -> None:
         self.count("json_object_without_schema")

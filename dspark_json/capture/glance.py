@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import orjson
 
+from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.endpoints import CHAT, COMPLETIONS
 from dspark_json.capture.redaction import ECHOED, ECHOED_INSIDE
 from dspark_json.capture.request import SAMPLING_SETTINGS, RequestFacts
 from dspark_json.schema.requested import RequestedSchema, RequestedSchemas
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dspark_json import _native
     from dspark_json.capture.captured import Captured
     from dspark_json.capture.settings import RequestCapture
 
 # Routes whose requests and answers have the shape that is looked for.
 _PATHS: Final = frozenset({CHAT, COMPLETIONS})
+_ROUTES: Final = sorted(_PATHS)
 _NO_SCHEMAS: Final = RequestedSchemas()
+# What is larger is for the long way: such a request is not parsed, and of such an answer nothing is judged here.
+_MOST_OF_REQUEST: Final = PARSED_BYTES
+_MOST_OF_ANSWER: Final = PARSED_BYTES
+
+
+class AskedSchema(NamedTuple):
+    """The schema that ``times`` requests of a group name for their contents, the last received at ``at_us``.
+
+    Its schema is an ``orjson.Fragment``. The fields are the arguments of ``SchemaRegistrar.register``.
+    """
+
+    requested: RequestedSchemas
+    at_us: int
+    times: int
 
 
 class Glance:
@@ -44,18 +62,28 @@ class Glance:
             return None
         return cls(_native.Glance(list(SAMPLING_SETTINGS), list(ECHOED), list(ECHOED_INSIDE)), mode)
 
+    def drafts(self, group: Sequence[Captured]) -> tuple[list[_native.Draft | None], list[AskedSchema]]:
+        """Of each exchange all that its record needs, and the schemas that are asked for.
+
+        A draft is the record's meta, the rest of the meta that comes behind the reference to a schema (None where none
+        is due), what stands between the answer's outer braces, the place of its schema among those given, and whether
+        the client left. Other threads run meanwhile, unless there is little to do.
+        """
+        drafts, asked = self._native.drafts(
+            list(group), _ROUTES, _MOST_OF_REQUEST, _MOST_OF_ANSWER, self._mode != "none"
+        )
+        return drafts, [AskedSchema(_requested(name, text), last, times) for name, text, times, last in asked]
+
     def request(self, captured: Captured) -> RequestFacts | None:
         """The facts of a request; its schema is an ``orjson.Fragment``."""
         parts = captured.request
-        if captured.path not in _PATHS or parts is None or len(parts) != 1:
+        if captured.path not in _PATHS or parts is None or len(parts) != 1 or captured.request_size > _MOST_OF_REQUEST:
             return None
         seen = self._native.request(parts[0])
         if seen is None:
             return None
         model, is_stream, settings, name, schema = seen
-        schemas = _NO_SCHEMAS
-        if schema is not None:
-            schemas = RequestedSchemas(RequestedSchema("content", name, orjson.Fragment(schema)))
+        schemas = _NO_SCHEMAS if schema is None else _requested(name, schema)
         return RequestFacts(model, is_stream, b"null" if self._mode == "none" else settings, schemas)
 
     def answer(self, captured: Captured) -> tuple[str | None, str | None, bool, bytes] | None:
@@ -64,3 +92,7 @@ class Glance:
         if captured.path not in _PATHS or len(parts) != 1:
             return None
         return self._native.answer(parts[0])
+
+
+def _requested(name: str | None, schema: bytes) -> RequestedSchemas:
+    return RequestedSchemas(RequestedSchema("content", name, orjson.Fragment(schema)))

@@ -34,18 +34,3 @@ class Pacer:
         if time.perf_counter() >= self._end:
             time.sleep(_YIELD_SECONDS)
             self.restart()
-
-
-class OutOfTimeError(Exception):
-    """Work on the event loop took longer than it may."""
-
-
-class Deadline(Pacer):
-    """For work on the event loop itself, which can't sleep: ``tick()`` raises ``OutOfTimeError`` after one slice."""
-
-    __slots__ = ()
-
-    def tick(self) -> None:
-        """Give up if the slice is used up."""
-        if time.perf_counter() >= self._end:
-            raise OutOfTimeError

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import orjson
 
+from dspark_json.capture.jsontext import loads
 from dspark_json.capture.notices import Notice
 from dspark_json.schema.registry import register
 
@@ -44,15 +44,11 @@ class _Known:
     kept: bool
 
 
-class UnknownSchemaError(Exception):
-    """A schema that was not registered by this process yet."""
-
-
 class SchemaRegistrar:
     """Puts schemas into the registry before the records that refer to them; belongs to the writer thread.
 
     Nothing is raised: a failure is counted as ``hook_exceptions``, a schema without room as ``schema_overflow``.
-    ``recall``, for schemas that came before, is for the event loop; ``warm_up`` for any thread.
+    ``warm_up`` is for any thread.
     """
 
     def __init__(self, count: Callable[[str], None], note_exception: Callable[[], None], pacer: Pacer) -> None:
@@ -63,14 +59,12 @@ class SchemaRegistrar:
         self._store: SchemaStore | None = None
         self._uses: SchemaUses | None = None
         self._known: dict[bytes, _Known] = {}
-        self._ageing = threading.Lock()
         self._postponed = Notice(loud_times=1)
 
     def use(self, store: SchemaStore, uses: SchemaUses) -> None:
         """Register with this spool from now on, and count in ``uses``."""
-        with self._ageing:
-            self._store, self._uses = store, uses
-            self._known.clear()
+        self._store, self._uses = store, uses
+        self._known.clear()
 
     def warm_up(self) -> None:
         """Type a schema that nobody sent: the first one imports pyarrow, which would stall the event loop later."""
@@ -79,69 +73,56 @@ class SchemaRegistrar:
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
             self._note_exception()
 
-    def register(self, requested: RequestedSchemas, at_us: int) -> SchemaReference | None:
-        """Register what a request received at ``at_us`` names; the reference to the schema of its content."""
-        content = None if requested.content is None else self._noted(requested.content, at_us, math.inf)
+    def register(self, requested: RequestedSchemas, at_us: int, times: int = 1) -> SchemaReference | None:
+        """Register what so many requests, the last of them received at ``at_us``, name; the reference to the schema
+        of their content. A schema may be an ``orjson.Fragment``.
+        """
+        content = None if requested.content is None else self._noted(requested.content, at_us, times, math.inf)
         until = time.perf_counter() + _TOOLS_SECONDS
         for tool in requested.tools:
-            self._noted(tool, at_us, until)
+            self._noted(tool, at_us, times, until)
         return content
 
-    def recall(self, requested: RequestedSchemas, at_us: int) -> SchemaReference | None:
-        """Like ``register`` for schemas that all came before; raises ``UnknownSchemaError`` for others, quickly."""
-        named = requested.tools if requested.content is None else (requested.content, *requested.tools)
-        found = [self._recalled(schema) for schema in named]
-        if self._uses is not None:
-            for known in found:
-                if known.kept:
-                    self._uses.add(known.reference["hash"], at_us)
-        return None if requested.content is None else found[0].reference
-
-    def _recalled(self, requested: RequestedSchema) -> _Known:
-        key = _key(requested)
-        known = None if key is None else self._touched(key)
-        if known is None and isinstance(requested.schema, orjson.Fragment):
-            parsed = orjson.loads(orjson.dumps(requested.schema))
-            known = self._recalled(requested._replace(schema=parsed))
-            if key is not None:  # the same schema with other blanks
-                self._remember(key, known)
-        if known is None:
-            raise UnknownSchemaError
-        return known
-
-    def _touched(self, key: bytes) -> _Known | None:
-        """What is known under the key, now at the end: the one that was not asked for longest goes first."""
-        with self._ageing:
-            known = self._known.pop(key, None)
-            if known is not None:
-                self._known[key] = known
-        return known
-
-    def _remember(self, key: bytes, known: _Known) -> None:
-        with self._ageing:
-            self._known[key] = known
-            if len(self._known) > _MOST_REMEMBERED:
-                del self._known[next(iter(self._known))]
-
-    def _noted(self, requested: RequestedSchema, at_us: int, until: float) -> SchemaReference | None:
-        """Count a use of the schema, after registering it if it is new and it is not later than ``until``."""
+    def _noted(self, requested: RequestedSchema, at_us: int, times: int, until: float) -> SchemaReference | None:
+        """Count uses of the schema, after registering it if it is new and it is not later than ``until``."""
         try:
-            key = _key(requested)
-            known = None if key is None else self._touched(key)
+            known = self._known_or_registered(requested, at_us, until)
             if known is None:
-                if time.perf_counter() > until:
-                    self._postponed.say("a request names many new tools; some wait for the next request with them")
-                    return None
-                known = self._registered(requested, at_us)
-                self._pacer.tick()
-                if key is not None:
-                    self._remember(key, known)
+                self._postponed.say("a request names many new tools; some wait for the next request with them")
+                return None
             if known.kept and self._uses is not None:
-                self._uses.add(known.reference["hash"], at_us)
+                self._uses.add(known.reference["hash"], at_us, times)
         except Exception:  # noqa: BLE001 - a schema that can't be registered must not cost the record
             self._note_exception()
             return None
         return known.reference
+
+    def _known_or_registered(self, requested: RequestedSchema, at_us: int, until: float) -> _Known | None:
+        key = _key(requested)
+        known = None if key is None else self._touched(key)
+        if known is not None:
+            return known
+        if isinstance(requested.schema, orjson.Fragment):  # maybe the same schema with other blanks
+            parsed = loads(orjson.dumps(requested.schema))
+            known = self._known_or_registered(requested._replace(schema=parsed), at_us, until)
+        elif time.perf_counter() <= until:
+            known = self._registered(requested, at_us)
+            self._pacer.tick()
+        if known is not None and key is not None:
+            self._remember(key, known)
+        return known
+
+    def _touched(self, key: bytes) -> _Known | None:
+        """What is known under the key, now at the end: the one that was not asked for longest goes first."""
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._known[key] = known
+        return known
+
+    def _remember(self, key: bytes, known: _Known) -> None:
+        self._known[key] = known
+        if len(self._known) > _MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
 
     def _registered(self, requested: RequestedSchema, at_us: int) -> _Known:
         schema = register(requested.kind, requested.name, requested.schema, at_us)

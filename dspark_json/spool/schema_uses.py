@@ -36,11 +36,11 @@ class SchemaUses:
         self._lock = threading.Lock()
         self._uses: dict[str, SchemaUse] = dict(uses or {})
 
-    def add(self, hash: str, at_us: int) -> None:  # noqa: A002 - the field's name
-        """One more request asked for the schema."""
+    def add(self, hash: str, at_us: int, times: int = 1) -> None:  # noqa: A002 - the field's name
+        """So many more requests asked for the schema, the last of them at ``at_us``."""
         with self._lock:
             old = self._uses.get(hash, _NEVER)
-            self._uses[hash] = SchemaUse(old.requests + 1, max(old.last_used, at_us))
+            self._uses[hash] = SchemaUse(old.requests + times, max(old.last_used, at_us))
 
     def snapshot(self) -> dict[str, SchemaUse]:
         """All uses at one moment."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from dspark_json.errors import SpoolWriteError
 from dspark_json.spool import layout
 from dspark_json.spool.claim import claim, claim_refused, current_boot_id, ensure_identity, make_folders
 from dspark_json.spool.files import sync_folder
+from dspark_json.spool.framing import frame
 from dspark_json.spool.lane import take_lane
 from dspark_json.spool.lane_files import lane_names
 from dspark_json.spool.layout import now_us
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from dspark_json.spool.framing import Part
     from dspark_json.spool.record import Record
     from dspark_json.spool.recovery import LaneState
 
@@ -51,15 +52,6 @@ class WriterSettings:
     retention_us: int | None = None
     min_free_ratio: float = 0.10
     sharing: Sharing = Sharing.USER
-
-
-@dataclass(slots=True)
-class _Part:
-    """The records of one append that go into one segment."""
-
-    first_seq: int
-    data: list[bytes] = field(default_factory=list)
-    entries: bytearray = field(default_factory=bytearray)
 
 
 class LaneWriter:
@@ -154,11 +146,11 @@ class LaneWriter:
         if not records:
             return
         segment = self._ready()
-        before = segment.next_seq
+        before, end = segment.next_seq, segment.end
         try:
             self._check_space()
             now = max(self._clock(), self._newest_at)
-            parts = self._parts(records, segment, now)
+            parts = frame(records, before, self._held.name, end, self._segment_bytes(), now)
             self._store(segment, parts, now)
         except OSError as error:
             self.counters.add("records", self.next_seq - before)
@@ -170,9 +162,10 @@ class LaneWriter:
             self._gone = True  # written, but into files that nobody can open any more
             raise self._gone_error()
         self.counters.add("records", len(records))
-        self.counters.add("bytes", sum(len(line) for part in parts for line in part.data))
+        self.counters.add("bytes", sum(len(part.data) for part in parts))
         if self.after_append is not None:
-            self.after_append(before, [line for part in parts for line in part.data])
+            first, *others = parts
+            self.after_append(before, first.lines(end) + [line for part in others for line in part.lines()])
 
     def sync(self) -> None:
         """Bring everything appended so far to the disk: data, index, then the names in the folder."""
@@ -264,31 +257,14 @@ class LaneWriter:
             assert self._segment is not None
         return self._segment
 
-    def _parts(self, records: Sequence[Record], segment: OpenSegment, now: int) -> list[_Part]:
-        """Records as lines and index entries, one part a segment; the first part is for the open one (may be empty)."""
-        full = self._segment_bytes()
-        seq, end = segment.next_seq, segment.end
-        parts = [_Part(segment.first_seq)]
-        for record in records:
-            line = record.line(seq, self._held.name)
-            if end and end + len(line) > full:
-                parts.append(_Part(seq))
-                end = 0
-            end += len(line)
-            parts[-1].data.append(line)
-            parts[-1].entries += layout.pack_entry(end, now, zlib.crc32(line))
-            seq += 1
-        return parts
-
-    def _store(self, segment: OpenSegment, parts: Sequence[_Part], now: int) -> None:
+    def _store(self, segment: OpenSegment, parts: Sequence[Part], now: int) -> None:
         """Write all data and prepare all new segments before the first entry makes a record exist."""
         fresh: list[OpenSegment] = []
         try:
-            segment.write_data(b"".join(parts[0].data))
-            for part in parts[1:]:
-                data, entries = b"".join(part.data), bytes(part.entries)
-                fresh.append(OpenSegment.create(self._held.folder, part.first_seq, now, data, entries))
-            segment.commit(bytes(parts[0].entries))
+            segment.write_data(parts[0].data)
+            create = OpenSegment.create
+            fresh.extend(create(self._held.folder, part.first_seq, now, part.data, part.entries) for part in parts[1:])
+            segment.commit(parts[0].entries)
             while fresh:
                 fresh[0].publish()
                 self._continue_with(fresh.pop(0))

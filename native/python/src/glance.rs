@@ -2,7 +2,9 @@
 
 use dspark_json_core as core;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::recording::{self, Drafts, Limits};
 
 /// What to look for; threads may share it.
 #[pyclass(frozen, module = "dspark_json._native")]
@@ -32,5 +34,19 @@ impl Glance {
     fn answer<'py>(&self, py: Python<'py>, text: &'py [u8]) -> Option<Answer<'py>> {
         let core::Answer { id, model, is_completed, members } = self.glance.answer(text)?;
         Some((id, model, is_completed, PyBytes::new(py, members)))
+    }
+
+    /// The drafts of those of the captured exchanges (`dspark_json.capture.captured.Captured`) that are ordinary, of
+    /// these routes and of so many bytes at most, and the schemas that they refer to. Other threads run meanwhile.
+    fn drafts<'py>(
+        &self,
+        exchanges: &Bound<'py, PyList>,
+        routes: Vec<String>,
+        most_of_request: usize,
+        most_of_answer: usize,
+        keeps_settings: bool,
+    ) -> Drafts<'py> {
+        let limits = Limits { routes, request: most_of_request, answer: most_of_answer, keeps_settings };
+        recording::drafts(exchanges, &self.glance, &limits)
     }
 }

@@ -1,6 +1,7 @@
 //! The Python module `dspark_json._native`: plans and parsing over buffers, rows through Arrow's C data interface.
 
 mod glance;
+mod recording;
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -177,6 +178,8 @@ fn raised(error: core::BatchError) -> PyErr {
 mod _native {
     #[pymodule_export]
     use super::glance::Glance;
+    #[pymodule_export]
+    use super::recording::frame;
     #[pymodule_export]
     use super::{Batch, EngineError, MalformedError, Plan, Stats, first_damaged};
 }

@@ -1,4 +1,4 @@
-"""Records are made on the event loop in short turns, else by the writer thread, always in their order."""
+"""Exchanges wait for the writer thread in their order, and each is kept once or told to be lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from unit.capture.driving import (
+    CHAT,
     Client,
     Message,
     ReplayApp,
@@ -22,32 +23,18 @@ from unit.capture.driving import (
     scope_for,
 )
 
-from dspark_json.capture import making, recording
-from dspark_json.capture.pacing import Deadline, OutOfTimeError
+from dspark_json.capture.backlog import Backlog, Item
+from dspark_json.capture.captured import Captured
+from dspark_json.capture.making import RecordMaker
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from dspark_json.capture.hook import JsonOutputHook
 
 STREAM = "text/event-stream"
 PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
 EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "properties": {}}}}
-
-
-def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads that made records, as they did."""
-    make, seen = recording.make_recording, []
-
-    def noting(*arguments: Any, **more: Any) -> Any:
-        made = make(*arguments, **more)
-        seen.append(threading.current_thread().name)
-        return made
-
-    monkeypatch.setattr(making, "make_recording", noting)
-    return seen
 
 
 def numbered(number: int) -> Message:
@@ -58,72 +45,34 @@ def kept(folder: Path) -> list[int]:
     return [int(found["_dspark"]["request_id"]) for found in records(folder)]
 
 
-async def turns(hook: JsonOutputHook) -> int:
-    """Let the event loop turn until the hook has nothing to do there; how many turns it took."""
-    before = hook._appender.backlog._turns
-    while hook._appender.backlog._unmade:  # noqa: ASYNC110 - its turns are what is waited for
-        await asyncio.sleep(0)
-    return hook._appender.backlog._turns - before
+def test_records_are_made_and_written_by_a_thread_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, threads = RecordMaker.make, set()
+
+    def noting(self: RecordMaker, group: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return make(self, group)
+
+    monkeypatch.setattr(RecordMaker, "make", noting)
+    apps = [ReplayApp(answer_messages([PLAIN])), ReplayApp(answer_messages([EVENT, DONE], content_type=STREAM))]
+    for app in apps:
+        with closing(make_hook(app, tmp_path, monkeypatch)) as hook:
+            asyncio.run(ask(hook, Client()))
+    assert threads == {"dspark-json-writer"}
+    assert len(records(tmp_path)) == 2
 
 
-def test_quick_answers_are_made_on_the_event_loop_and_all_others_in_the_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cases = {
-        "plain": (answer_messages([PLAIN]), b"{}", "MainThread"),
-        "stream": (answer_messages([EVENT, DONE], content_type=STREAM), b"{}", "MainThread"),
-        "large": (answer_messages([b'{"a":"' + b"x" * 40_000 + b'"}']), b"{}", "dspark-json-writer"),
-        "asked at length": (answer_messages([PLAIN]), b'{"a":"' + b"x" * 40_000 + b'"}', "dspark-json-writer"),
-        "long stream": (answer_messages([EVENT] * 5_000, content_type=STREAM), b"{}", "dspark-json-writer"),
-        "error": (answer_messages([PLAIN], status=400), b"{}", "dspark-json-writer"),
-    }
-    app = ReplayApp([])
-
-    async def run() -> None:
-        for messages, request, _ in cases.values():
-            app.messages = messages
-            await ask(hook, Client(request))
-            await turns(hook)
-
-    seen = makers(monkeypatch)
-    with closing(make_hook(app, tmp_path, monkeypatch, DURABILITY="write")) as hook:
-        asyncio.run(run())
-    assert dict(zip(cases, seen, strict=True)) == {name: thread for name, (*_, thread) in cases.items()}
-
-
-def test_a_schema_is_registered_in_the_thread_and_then_known_to_the_loop_however_it_is_written(
+def test_a_schema_is_registered_once_however_it_is_written_and_each_use_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
         for separators in ((",", ":"), (",", ":"), (", ", ": "), (", ", ": ")):
             await ask(hook, Client(json.dumps({"response_format": SCHEMA}, separators=separators).encode()))
-            await turns(hook)
 
-    seen = makers(monkeypatch)
     with closing(make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch, DURABILITY="write")) as hook:
         asyncio.run(run())
         (use,) = hook._appender.schema_uses().values()
-    assert seen == ["dspark-json-writer", "MainThread", "MainThread", "MainThread"]
     assert use.requests == 4
     assert len({found["_dspark"]["schema"]["hash"] for found in records(tmp_path)}) == 1
-
-
-def test_work_that_takes_too_long_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_up(self: Deadline) -> None:
-        raise OutOfTimeError
-
-    async def run() -> None:
-        await ask(hook, Client())
-        await turns(hook)
-
-    seen = makers(monkeypatch)
-    monkeypatch.setattr(Deadline, "tick", give_up)
-    echo = answer_messages([b'{"choices":[{"finish_reason":"stop","prompt_token_ids":[1,2]}]}'])
-    with closing(make_hook(ReplayApp(echo), tmp_path, monkeypatch)) as hook:
-        asyncio.run(run())
-    assert seen == ["dspark-json-writer"]
-    assert counters(hook).get("hook_exceptions", 0) == 0
-    assert records(tmp_path)[0]["choices"][0]["prompt_token_ids"] is None
 
 
 def test_answers_keep_their_order_whoever_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,27 +94,13 @@ def test_answers_keep_their_order_whoever_makes_them(tmp_path: Path, monkeypatch
     assert kept(tmp_path) == list(range(200))
 
 
-def test_a_long_stream_leaves_the_event_loop_its_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = ReplayApp(answer_messages([*[EVENT] * 3_000, DONE], content_type=STREAM))
-
-    async def run() -> int:
-        await ask(hook, Client())
-        return await turns(hook)
-
-    monkeypatch.setattr("dspark_json.capture.backlog._TURN_SECONDS", 0.0)
-    monkeypatch.setattr("dspark_json.capture.backlog._SHARE", 0.0)
-    with closing(make_hook(app, tmp_path, monkeypatch)) as hook:
-        assert asyncio.run(run()) >= 12, "a turn for each slice of 12 KiB"
-    assert len(records(tmp_path)[0]["choices"][0]["message"]["content"]) == 3_000
-
-
-def test_what_a_closed_event_loop_left_is_made_by_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_closed_event_loop_left_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(number: int) -> None:
         await ask(hook, Client(), numbered(number))
 
     with closing(make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch)) as hook:
         for number in range(5):
-            asyncio.run(run(number))  # a loop that ends before the hook has its turn
+            asyncio.run(run(number))
         deadline = time.monotonic() + 10
         while counters(hook).get("records") != 5:
             assert time.monotonic() < deadline
@@ -173,33 +108,56 @@ def test_what_a_closed_event_loop_left_is_made_by_the_thread(tmp_path: Path, mon
     assert kept(tmp_path) == list(range(5))
 
 
-def test_what_is_taken_over_in_the_middle_of_a_stream_is_kept_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = ReplayApp(answer_messages([*[EVENT] * 3_000, DONE], content_type=STREAM))
-
-    async def run() -> None:
-        for number in range(3):
-            await ask(hook, Client(), numbered(number))
-        await asyncio.sleep(0)
-        assert backlog._at_work is not None
-        backlog.take_over()
-        await asyncio.sleep(0)
-        await ask(hook, Client(), numbered(3))
-        await turns(hook)
-
-    monkeypatch.setattr("dspark_json.capture.backlog._TURN_SECONDS", 0.0)
-    monkeypatch.setattr("dspark_json.capture.backlog._SHARE", 0.0)
-    with closing(make_hook(app, tmp_path, monkeypatch)) as hook:
-        backlog = hook._appender.backlog
-        backlog._gather = 0
-        asyncio.run(run())
-    assert kept(tmp_path) == list(range(4))
-    assert backlog.weight == 0
-
-
 def test_a_server_on_another_kind_of_loop_is_captured_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch)
     with closing(hook), pytest.raises(StopIteration):
         ask(hook, Client(), numbered(7)).send(None)  # type: ignore[attr-defined]
     assert kept(tmp_path) == [7]
+
+
+def exchange(number: int) -> Item:
+    captured = Captured(CHAT, [], [b"{}"], 2, 200, [], [b"{}"], 2, None, number, None, None, True, None)
+    return Item(captured, 10, None)
+
+
+def test_a_closed_backlog_takes_nothing_more_and_gives_what_it_has() -> None:
+    backlog = Backlog(1 << 20)
+    taken, refused = [], []
+    began = threading.Barrier(2)
+
+    def put() -> None:
+        began.wait()
+        for number in range(20_000):
+            (taken if backlog.put(exchange(number)) else refused).append(number)
+
+    putting = threading.Thread(target=put)
+    putting.start()
+    began.wait()
+    while not taken:
+        time.sleep(0)
+    backlog.close()
+    found = []
+    while not backlog.is_empty:
+        found += backlog.take(100, 1 << 20)
+    putting.join()
+    assert not backlog.put(exchange(0))
+    assert [item.captured.received_at for item in found] == taken
+    assert taken + refused == list(range(20_000))
+
+
+def test_a_full_backlog_has_room_again_once_something_is_written() -> None:
+    backlog = Backlog(25)
+    assert backlog.has_room(1_000), "something always fits where nothing is there"
+    assert [backlog.put(exchange(number)) for number in range(2)] == [True, True]
+    assert not backlog.has_room(10)
+    group = backlog.take(1, 1_000)
+    assert not backlog.has_room(10), "taken is not written"
+    backlog.done(group)
+    assert backlog.has_room(10)
+
+
+def test_a_group_is_so_many_exchanges_or_so_many_bytes() -> None:
+    backlog = Backlog(1 << 20)
+    for number in range(10):
+        backlog.put(exchange(number))
+    assert [len(backlog.take(3, 1_000)), len(backlog.take(10, 15)), len(backlog.take(10, 1_000))] == [3, 2, 5]

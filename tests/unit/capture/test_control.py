@@ -364,9 +364,9 @@ def test_records_are_sent_in_pieces_of_256_kib(tmp_path: Path, monkeypatch: pyte
     assert [message["more_body"] for message in client.sent[1:]] == [True, True, False]
 
 
-def large_spool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> JsonOutputHook:
-    """A hook with three records of 700 kB in one segment."""
-    app = ReplayApp(answer_messages([b'{"pad":"' + b"x" * 700_000 + b'"}']))
+def large_spool(folder: Path, monkeypatch: pytest.MonkeyPatch, size: int = 700_000) -> JsonOutputHook:
+    """A hook with three records of this size in one segment."""
+    app = ReplayApp(answer_messages([b'{"pad":"' + b"x" * size + b'"}']))
     hook = make_hook(app, folder, monkeypatch, DURABILITY="write", API_KEY="k")
 
     async def fill() -> None:
@@ -403,7 +403,7 @@ def test_a_segment_that_is_truncated_while_it_is_sent_cuts_the_answer_and_nothin
 
 
 def test_a_client_of_an_answer_that_is_cut_sees_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hook = large_spool(tmp_path, monkeypatch)
+    hook = large_spool(tmp_path, monkeypatch, 12_000_000)  # more than all buffers on the way take
     (data,) = (tmp_path / "lanes/0000").glob("*.ndjson")
     with serving(hook) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         sent = client.build_request(

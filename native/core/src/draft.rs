@@ -1,0 +1,154 @@
+//! The record of an ordinary exchange, all but the reference to its schema.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use crate::glance::{Answer, Glance, Request};
+
+/// A request and its whole answer of status 200, as the messages brought them.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// The route, that of a chat or of a completion.
+    pub path: &'a str,
+    /// The pieces of the request's body.
+    pub request: Vec<&'a [u8]>,
+    /// The pieces of the answer's body.
+    pub body: Vec<&'a [u8]>,
+    /// The id that the request's or the answer's headers tell, if they do.
+    pub request_id: Option<&'a [u8]>,
+    /// In µs since the epoch.
+    pub received_at: i64,
+    /// In ms since then.
+    pub first_byte_ms: Option<f64>,
+    /// In ms since then.
+    pub duration_ms: Option<f64>,
+    /// Whether the client has the whole answer.
+    pub is_ended: bool,
+    /// Whether the request's settings are kept.
+    pub keeps_settings: bool,
+}
+
+/// A record without its number, and maybe without the reference to a schema.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The members of `_dspark` after `seq` and `lane`, up to where the schema is referred to.
+    pub head: Vec<u8>,
+    /// What follows there.
+    pub tail: Vec<u8>,
+    /// What stands between the outer braces of the answer.
+    pub members: Vec<u8>,
+    /// The schema that the request names for the content: its name and its text. `None`: none is to be referred to.
+    pub schema: Option<(Option<String>, String)>,
+    /// Whether the client left before the answer's end.
+    pub is_disconnected: bool,
+}
+
+impl Glance {
+    /// The record of an exchange; `None` for one that is out of the ordinary.
+    #[must_use]
+    pub fn draft(&self, exchange: &Exchange) -> Option<Draft> {
+        let text = joined(&exchange.request);
+        let request = self.request(&text)?;
+        let text = joined(&exchange.body);
+        let answer = self.answer(&text)?;
+        Some(drafted(exchange, &request, &answer))
+    }
+}
+
+fn drafted(exchange: &Exchange, request: &Request, answer: &Answer) -> Draft {
+    let is_disconnected = !exchange.is_ended;
+    let mut head = String::with_capacity(512);
+    head.push_str(r#""request_id":"#);
+    match exchange.request_id {
+        Some(id) => put_header(&mut head, id),
+        None => put_plain(&mut head, answer.id),
+    }
+    head.push_str(r#","path":"#);
+    put_plain(&mut head, Some(exchange.path));
+    head.push_str(r#","model":"#);
+    put_plain(&mut head, request.model.or(answer.model));
+    let _ = write!(head, r#","status":200,"stream":{},"received_at":{}"#, request.is_stream, exchange.received_at);
+    head.push_str(r#","first_byte_ms":"#);
+    put_number(&mut head, exchange.first_byte_ms);
+    head.push_str(r#","duration_ms":"#);
+    put_number(&mut head, exchange.duration_ms);
+    let _ =
+        write!(head, r#","completed":{},"disconnected":{is_disconnected},"error":null,"schema":"#, answer.is_completed);
+    let mut tail = br#","request":"#.to_vec();
+    tail.extend_from_slice(if exchange.keeps_settings { &request.settings } else { b"null" });
+    tail.extend_from_slice(br#","body":null"#);
+    Draft {
+        head: head.into_bytes(),
+        tail,
+        members: answer.members.to_vec(),
+        schema: request.schema.map(|(name, text)| (name.map(str::to_owned), text.to_owned())),
+        is_disconnected,
+    }
+}
+
+fn joined<'a>(pieces: &[&'a [u8]]) -> Cow<'a, [u8]> {
+    if let [whole] = pieces { Cow::Borrowed(whole) } else { Cow::Owned(pieces.concat()) }
+}
+
+/// A string in which nothing is escaped, or null.
+fn put_plain(text: &mut String, value: Option<&str>) {
+    match value {
+        Some(value) => {
+            text.push('"');
+            text.push_str(value);
+            text.push('"');
+        }
+        None => text.push_str("null"),
+    }
+}
+
+/// A header's value, which is Latin-1, as a string.
+fn put_header(text: &mut String, value: &[u8]) {
+    text.push('"');
+    for &byte in value {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            0..b' ' => {
+                let _ = write!(text, "\\u{byte:04x}");
+            }
+            _ => text.push(char::from(byte)),
+        }
+    }
+    text.push('"');
+}
+
+fn put_number(text: &mut String, value: Option<f64>) {
+    match value {
+        Some(value) if value.is_finite() => {
+            let _ = write!(text, "{value:?}");
+        }
+        _ => text.push_str("null"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(id: &[u8]) -> String {
+        let mut text = String::new();
+        put_header(&mut text, id);
+        text
+    }
+
+    #[test]
+    fn a_header_is_written_as_latin_1_with_its_quotes_escaped() {
+        assert_eq!(text_of(b"a-1"), r#""a-1""#);
+        assert_eq!(text_of(b"\"\\\x01\xe9\x7f"), "\"\\\"\\\\\\u0001\u{e9}\u{7f}\"");
+    }
+
+    #[test]
+    fn numbers_are_json() {
+        let mut text = String::new();
+        for value in [Some(0.0), Some(1.5), Some(1e-7), Some(1e300), Some(f64::NAN), None] {
+            put_number(&mut text, value);
+            text.push(' ');
+        }
+        assert_eq!(text, "0.0 1.5 1e-7 1e300 null null ");
+    }
+}

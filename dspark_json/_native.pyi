@@ -63,14 +63,15 @@ class Plan:
     ) -> tuple[Batch, Stats]: ...
 
 # A record's meta up to the reference to its schema, and from there on (None: it is all in the first); the answer's
-# members; the place of its schema among those of the group; whether the client left.
-Draft: TypeAlias = tuple[bytes, bytes | None, bytes, int, bool]
+# members; the place of its schema among those of the group; whether the client left; the model that was asked for JSON
+# without a schema.
+Draft: TypeAlias = tuple[bytes, bytes | None, bytes, int, bool, str | None]
 
 # What to look for in requests and answers; threads may share it.
 @final
 class Glance:
     def __new__(cls, settings: list[str], echoed: list[str], echoed_inside: list[str]) -> Glance: ...
-    def request(self, text: bytes) -> tuple[str | None, bool, bytes, str | None, bytes | None] | None: ...
+    def request(self, text: bytes) -> tuple[str | None, bool, bytes, str | None, bytes | None, bool] | None: ...
     def answer(self, text: bytes) -> tuple[str | None, str | None, bool, bytes] | None: ...
     # The drafts, and each schema: its name, its text, how many refer to it, when the last one came.
     def drafts(

@@ -107,14 +107,12 @@ class Appender:
 
     def submit(self, captured: Captured, weight: int, waiter: Waiter | None) -> None:
         """Queue an exchange; its ``waiter`` (a future of the calling loop) gets whether the record is kept."""
-        if not self.backlog.has_room(weight):
-            self._drop(1, captured.size, "the queue is full (DSPARK_QUEUE_MB): the writer does not keep up")
-        elif self.backlog.put(Item(captured, weight, waiter)):
+        refusal = self.backlog.put(Item(captured, weight, waiter))
+        if refusal is None:
             if not (self._is_busy or self._wake.is_set()):
                 self._wake.set()
             return
-        else:
-            self._drop(1, captured.size, "the hook is closed")
+        self._drop(1, captured.size, refusal)
         if waiter is not None and not waiter.done():
             waiter.set_result(False)
 
@@ -227,7 +225,7 @@ class Appender:
             if self._writer is None:
                 self._open()
             if self._writer is None:
-                self._drop(len(group), sum(item.size for item in group), "the spool is not open")
+                self._drop(len(group), sum(item.captured.size for item in group), "the spool is not open")
                 return
             self._pacer.stretch = self.backlog.stretch
             self._pacer.restart()
@@ -235,7 +233,7 @@ class Appender:
             try:
                 self._append(records)
             except SpoolError as error:
-                self._drop(len(group), sum(item.size for item in group), str(error))
+                self._drop(len(group), sum(item.captured.size for item in group), str(error))
             else:
                 kept = self._settings.durability != "fsync" or self._sync()
         finally:

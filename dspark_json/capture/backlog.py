@@ -14,16 +14,18 @@ Waiter = asyncio.Future[bool]
 
 # The factor by which the writer's slices grow as the backlog fills from empty to full.
 LONGEST_STRETCH: Final = 64
+# Why an exchange is not taken.
+FULL: Final = "the queue is full (DSPARK_QUEUE_MB): the writer does not keep up"
+CLOSED: Final = "the hook is closed"
 
 
 class Item:
     """A captured exchange on its way, its weight in bytes, and who waits for its record."""
 
-    __slots__ = ("captured", "size", "waiter", "weight")
+    __slots__ = ("captured", "waiter", "weight")
 
     def __init__(self, captured: Captured, weight: int, waiter: Waiter | None) -> None:
         self.captured = captured
-        self.size = captured.size
         self.weight = weight
         self.waiter = waiter
 
@@ -55,19 +57,17 @@ class Backlog:
         """Whether there is nothing to take."""
         return not self._items
 
-    def has_room(self, weight: int) -> bool:
-        """Whether so many bytes fit; something always does where nothing is there."""
-        held = self.weight
-        return held == 0 or held + weight <= self._limit
-
-    def put(self, item: Item) -> bool:
-        """Add an exchange; False if the backlog is closed."""
+    def put(self, item: Item) -> str | None:
+        """Add an exchange, else say why not. Something always fits where nothing is there."""
+        held = self._weight_in - self._weight_out
+        if held and held + item.weight > self._limit:
+            return FULL
         with self._closing:
             if self._closed:
-                return False
+                return CLOSED
             self._weight_in += item.weight
             self._items.append(item)
-        return True
+        return None
 
     def close(self) -> None:
         """Take nothing more in; what is there can be taken out."""

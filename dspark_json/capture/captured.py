@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ class Captured:
 
     path: str | None
     request_headers: Sequence[tuple[bytes, bytes]]
-    request: list[bytes] | None
-    request_size: int
-    status: int | None
-    headers: Sequence[tuple[bytes, bytes]]
-    body: list[bytes]
-    size: int
-    missing: str | None
     received_at: int
-    first_byte_ms: float | None
-    duration_ms: float | None
-    ended: bool
-    raised: str | None
+    request: list[bytes] | None = field(default_factory=list)
+    request_size: int = 0
+    status: int | None = None
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    body: list[bytes] = field(default_factory=list)
+    size: int = 0
+    missing: str | None = None
+    first_byte_ms: float | None = None
+    duration_ms: float | None = None
+    ended: bool = False
+    raised: str | None = None
     asks_for_echo: bool = False
     request_id: str | None = None
 

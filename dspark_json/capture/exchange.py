@@ -42,6 +42,10 @@ _FIRST_BODY_KEPT: Final = 64 << 10
 _SENT_BY_SERVER: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 
 
+# What an exchange has in place of what it captured once the writer has that.
+_HANDED_OVER: Final = Captured(None, (), 0)
+
+
 class Desk:
     """What all exchanges of a hook share: settings, the appender, how many answers are under way, with what held."""
 
@@ -66,27 +70,15 @@ class Exchange:
     """
 
     __slots__ = (
-        "_asks_for_echo",
         "_began",
-        "_body",
+        "_captured",
         "_desk",
-        "_ended",
-        "_first_byte_at",
-        "_headers",
         "_held",
         "_holding",
-        "_missing",
-        "_path",
-        "_received_at",
-        "_request",
-        "_request_headers",
         "_request_open",
-        "_request_size",
         "_request_tail",
         "_server_receive",
         "_server_send",
-        "_size",
-        "_status",
         "_submitted",
     )
 
@@ -95,32 +87,20 @@ class Exchange:
     ) -> None:
         self._desk = desk
         desk.under_way += 1
-        self._path = path
-        self._request_headers = request_headers
         self._server_receive = receive
         self._server_send = send
-        self._received_at = time.time_ns() // 1000
+        self._captured = Captured(path, request_headers, time.time_ns() // 1000)
         self._began = time.perf_counter()
-        self._request: list[bytes] | None = []
-        self._request_size = 0
         self._request_tail = b""
-        self._asks_for_echo = False
         self._request_open = True
-        self._status: int | None = None
-        self._headers: Sequence[tuple[bytes, bytes]] = ()
-        self._body: list[bytes] = []
-        self._size = 0
         self._held = 0
         self._holding = True
-        self._missing: str | None = None
-        self._first_byte_at: float | None = None
-        self._ended = False
         self._submitted = False
 
     async def receive(self) -> Message:
         """The server's next message."""
         message = await self._server_receive()
-        if self._request_open:
+        if self._request_open and not self._submitted:
             try:
                 self._observe_request(message)
             except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
@@ -132,7 +112,7 @@ class Exchange:
         try:
             if message["type"] == "http.response.body":
                 body = message.get("body")
-                if body:
+                if body and not self._submitted:
                     self._take(body)
                 if not message.get("more_body", False):
                     self._end()
@@ -157,50 +137,55 @@ class Exchange:
     def _observe_request(self, message: Message) -> None:
         if message["type"] != "http.request":
             return
+        captured = self._captured
         body = message.get("body") or b""
-        self._request_size += len(body)
-        if self._request is None:
+        captured.request_size += len(body)
+        if captured.request is None:
             self._search_echo(body)
         elif body:
-            if self._request_size > self._desk.max_request or self._desk.held + len(body) > self._desk.max_held:
-                self._hold(-sum(map(len, self._request)))
-                self._search_echo(b"".join([*self._request, body]))
-                self._request = None
+            if captured.request_size > self._desk.max_request or self._desk.held + len(body) > self._desk.max_held:
+                self._hold(-sum(map(len, captured.request)))
+                self._search_echo(b"".join([*captured.request, body]))
+                captured.request = None
             else:
-                self._request.append(bytes(body))
+                captured.request.append(bytes(body))
                 self._hold(len(body))
         if not message.get("more_body", False):
             self._request_open = False
 
     def _search_echo(self, piece: bytes) -> None:
         """Look in a request that is not kept for what makes the answer begin with the prompt."""
-        self._asks_for_echo = self._asks_for_echo or _ECHO in self._request_tail + piece
+        captured = self._captured
+        captured.asks_for_echo = captured.asks_for_echo or _ECHO in self._request_tail + piece
         self._request_tail = piece[-len(_ECHO) :]
 
     def _observe_start(self, message: Message) -> Message:
         """The start message with our header; the application's own object stays as it is."""
         headers = list(message.get("headers") or ())
-        self._headers = headers
-        self._status = message["status"]
-        if is_encoded(headers):
-            self._release(ENCODED)
+        if not self._submitted:
+            self._captured.headers = headers
+            self._captured.status = message["status"]
+            if is_encoded(headers):
+                self._release(ENCODED)
         return {**message, "headers": [*headers, MARK]}
 
     def _observe_unseen(self, message: Message) -> None:
-        self._release(NOT_SEEN)
+        if not self._submitted:
+            self._release(NOT_SEEN)
         if not message.get("more_body", False):
             self._end()
 
     def _end(self) -> None:
         """The answer is complete for the client with the message at hand."""
-        self._ended = True
-        self._submit(None)
+        if not self._submitted:
+            self._captured.ended = True
+            self._submit(None)
 
     def _take(self, body: bytes) -> None:
-        desk = self._desk
-        size = self._size = self._size + len(body)
-        if self._first_byte_at is None:
-            self._first_byte_at = time.perf_counter()
+        desk, captured = self._desk, self._captured
+        size = captured.size = captured.size + len(body)
+        if captured.first_byte_ms is None:
+            captured.first_byte_ms = self._milliseconds()
         if self._holding:
             weight = len(body) + _MESSAGE_OVERHEAD
             self._held += weight
@@ -210,7 +195,7 @@ class Exchange:
             elif desk.held > desk.max_held:
                 self._release(ASSEMBLY_FULL)
             else:
-                self._body.append(body if body.__class__ is bytes else bytes(body))
+                captured.body.append(body if body.__class__ is bytes else bytes(body))
 
     def _hold(self, weight: int) -> None:
         self._held += weight
@@ -218,48 +203,38 @@ class Exchange:
 
     def _release(self, missing: str) -> None:
         """Let go of the answer's bytes, of all but a first message that may tell the id."""
-        self._missing = missing
+        captured = self._captured
+        captured.missing = missing
         self._holding = False
-        del self._body[1:]
-        if self._body and len(self._body[0]) > _FIRST_BODY_KEPT:
-            self._body.clear()
-        left = sum(len(body) for body in self._body) + sum(len(body) for body in self._request or ())
+        del captured.body[1:]
+        if captured.body and len(captured.body[0]) > _FIRST_BODY_KEPT:
+            captured.body.clear()
+        left = sum(len(body) for body in captured.body) + sum(len(body) for body in captured.request or ())
         self._hold(left - self._held)
+
+    def _milliseconds(self) -> float:
+        """How long ago the request came."""
+        return round((time.perf_counter() - self._began) * 1000, 3)
 
     def _submit(self, waiter: Waiter | None, *, raised: str | None = None) -> None:
         if self._submitted:
             return
         self._submitted = True
-        self._desk.under_way -= 1
-        first = self._first_byte_at
-        captured = Captured(
-            self._path,
-            self._request_headers,
-            self._request,
-            self._request_size,
-            self._status,
-            self._headers,
-            self._body,
-            self._size,
-            self._missing,
-            self._received_at,
-            None if first is None else round((first - self._began) * 1000, 3),
-            round((time.perf_counter() - self._began) * 1000, 3),
-            self._ended,
-            raised,
-            self._asks_for_echo,
-        )
-        weight, self._held = self._held, 0
-        self._desk.held -= weight
-        self._request, self._body = None, []
         self._holding = False  # whatever may come after the end
-        self._desk.appender.submit(captured, weight + _MESSAGE_OVERHEAD, waiter)
+        captured, self._captured = self._captured, _HANDED_OVER
+        desk = self._desk
+        captured.duration_ms = self._milliseconds()
+        captured.raised = raised
+        weight, self._held = self._held, 0
+        desk.under_way -= 1
+        desk.held -= weight
+        desk.appender.submit(captured, weight + _MESSAGE_OVERHEAD, waiter)
 
 
 class HeldExchange(Exchange):
     """An exchange whose last message waits for the record (durability ``write`` and ``fsync``, DESIGN §2 rule 7)."""
 
-    __slots__ = ("_detector", "_length", "_waiter")
+    __slots__ = ("_detector", "_length", "_size", "_waiter")
 
     def __init__(
         self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
@@ -267,6 +242,7 @@ class HeldExchange(Exchange):
         super().__init__(desk, path, request_headers, receive, send)
         self._detector: DoneDetector | LastEventDetector | None = None
         self._length: int | None = None
+        self._size = 0
         self._waiter: Waiter | None = None
 
     async def send(self, message: Message) -> None:
@@ -286,28 +262,32 @@ class HeldExchange(Exchange):
 
     def _observe_start(self, message: Message) -> Message:
         marked = super()._observe_start(message)
-        if is_event_stream(self._headers):
-            self._detector = LastEventDetector() if self._path == RESPONSES else DoneDetector()
+        captured = self._captured
+        if is_event_stream(captured.headers):
+            self._detector = LastEventDetector() if captured.path == RESPONSES else DoneDetector()
         else:
-            length = header(self._headers, b"content-length")
+            length = header(captured.headers, b"content-length")
             self._length = int(length) if length is not None and length.isdecimal() else None
         return marked
 
     def _observe_body(self, message: Message) -> None:
+        if self._submitted:
+            return
         body = message.get("body")
         if body:
             self._take(body)
         last = not message.get("more_body", False)
         if not last and self._detector is None and self._length is not None:
-            last = self._size >= self._length
-        if not last and body and self._detector is not None and not self._submitted:
+            last = self._captured.size >= self._length
+        if not last and body and self._detector is not None:
             last = self._detector.seen_in(body)
         if last:
             self._end()
 
     def _end(self) -> None:
-        self._ended = True
         if not self._submitted:
+            self._captured.ended = True
+            self._size = self._captured.size
             self._waiter = asyncio.get_running_loop().create_future()
             self._submit(self._waiter)
 

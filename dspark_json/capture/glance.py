@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _PATHS: Final = frozenset({CHAT, COMPLETIONS})
 _ROUTES: Final = sorted(_PATHS)
 _NO_SCHEMAS: Final = RequestedSchemas()
+_UNTYPED: Final = RequestedSchemas(json_object_without_schema=True)
 # What is larger is for the long way: such a request is not parsed, and of such an answer nothing is judged here.
 _MOST_OF_REQUEST: Final = PARSED_BYTES
 _MOST_OF_ANSWER: Final = PARSED_BYTES
@@ -66,8 +67,9 @@ class Glance:
         """Of each exchange all that its record needs, and the schemas that are asked for.
 
         A draft is the record's meta, the rest of the meta that comes behind the reference to a schema (None where none
-        is due), what stands between the answer's outer braces, the place of its schema among those given, and whether
-        the client left. Other threads run meanwhile, unless there is little to do.
+        is due), what stands between the answer's outer braces, the place of its schema among those given, whether the
+        client left, and the model that was asked for JSON without a schema. Other threads run meanwhile, unless there
+        is little to do.
         """
         drafts, asked = self._native.drafts(
             list(group), _ROUTES, _MOST_OF_REQUEST, _MOST_OF_ANSWER, self._mode != "none"
@@ -82,8 +84,8 @@ class Glance:
         seen = self._native.request(parts[0])
         if seen is None:
             return None
-        model, is_stream, settings, name, schema = seen
-        schemas = _NO_SCHEMAS if schema is None else _requested(name, schema)
+        model, is_stream, settings, name, schema, is_untyped = seen
+        schemas = _requested(name, schema) if schema is not None else _UNTYPED if is_untyped else _NO_SCHEMAS
         return RequestFacts(model, is_stream, b"null" if self._mode == "none" else settings, schemas)
 
     def answer(self, captured: Captured) -> tuple[str | None, str | None, bool, bytes] | None:

@@ -53,10 +53,10 @@ class RecordMaker:
             if draft is None:
                 recordings.append(None)
                 continue
-            meta, tail, members, place, disconnected = draft
+            meta, tail, members, place, disconnected, untyped_model = draft
             if tail is not None:
                 meta = b"".join((meta, references[place], tail))
-            recordings.append(Recording(Record(meta, members), False, disconnected, None))
+            recordings.append(Recording(Record(meta, members), False, disconnected, untyped_model))
         return recordings
 
     def _make_one(self, captured: Captured) -> Recording:

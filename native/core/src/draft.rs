@@ -41,6 +41,8 @@ pub struct Draft {
     pub schema: Option<(Option<String>, String)>,
     /// Whether the client left before the answer's end.
     pub is_disconnected: bool,
+    /// The model that was asked for JSON without a schema, if one was.
+    pub untyped_model: Option<String>,
 }
 
 impl Glance {
@@ -83,6 +85,7 @@ fn drafted(exchange: &Exchange, request: &Request, answer: &Answer) -> Draft {
         members: answer.members.to_vec(),
         schema: request.schema.map(|(name, text)| (name.map(str::to_owned), text.to_owned())),
         is_disconnected,
+        untyped_model: request.is_untyped.then(|| request.model.unwrap_or_default().to_owned()),
     }
 }
 

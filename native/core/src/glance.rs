@@ -26,9 +26,14 @@ pub struct Request<'a> {
     pub is_stream: bool,
     /// The settings that are kept, as the text of a JSON object, each value as it was written.
     pub settings: Vec<u8>,
-    /// The schema that the content is to follow: its name, and its text (an object).
-    pub schema: Option<(Option<&'a str>, &'a str)>,
+    /// The schema that the content is to follow.
+    pub schema: Option<Schema<'a>>,
+    /// Whether JSON is asked for without a schema.
+    pub is_untyped: bool,
 }
+
+/// A schema: its name, and its text (an object).
+pub type Schema<'a> = (Option<&'a str>, &'a str);
 
 /// What a record says of an answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,16 +61,19 @@ impl Glance {
     pub fn request<'a>(&self, text: &'a [u8]) -> Option<Request<'a>> {
         let mut walk = Walk::new(simdutf8::basic::from_utf8(text).ok()?);
         let mut kept: Vec<Option<&'a str>> = vec![None; self.settings.len()];
-        let (mut model, mut stream, mut schema) = (Once::new(), Once::new(), Once::new());
+        let (mut model, mut stream, mut format) = (Once::new(), Once::new(), Once::new());
+        let (mut structured, mut guided) = (Once::new(), Once::new());
         walk.blanks();
         walk.object(0, |walk, key| {
             let start = walk.at;
             match key.plain()? {
                 "model" => model.set(walk.text_or_null()?)?,
                 "stream" => stream.set(walk.flag_or_null()?)?,
-                "response_format" => schema.set(walk.response_format()?)?,
+                "response_format" => format.set(walk.response_format()?)?,
+                "structured_outputs" => structured.set(walk.structured_outputs()?)?,
+                "guided_json" if walk.peek()? == b'{' => guided.set(walk.titled(1)?)?,
                 "echo" => (walk.flag_or_null()? != Some(true)).then_some(())?,
-                "structured_outputs" | "guided_json" | "text" => walk.literal("null")?,
+                "guided_json" | "text" => walk.literal("null")?,
                 "tools" => {
                     let tools = walk.value(1)?;
                     // Strict ones name schemas; an escape may hide the word.
@@ -87,11 +95,14 @@ impl Glance {
         if walk.has_odd_number {
             return None;
         }
+        let (format, structured) = (format.value.unwrap_or_default(), structured.value.unwrap_or_default());
+        let schema = format.schema.or(structured.schema).or(guided.value);
         Some(Request {
+            is_untyped: schema.is_none() && (format.is_any_json || structured.is_any_json),
             model: model.value.flatten(),
             is_stream: stream.value.flatten().unwrap_or(false),
             settings: object_of(&self.settings, &kept),
-            schema: schema.value.flatten(),
+            schema,
         })
     }
 
@@ -177,34 +188,71 @@ fn object_of(names: &[String], values: &[Option<&str>]) -> Vec<u8> {
     text
 }
 
+/// What a request says of the JSON that it wants.
+#[derive(Default)]
+struct Format<'a> {
+    schema: Option<Schema<'a>>,
+    is_any_json: bool,
+}
+
 impl<'a> Walk<'a> {
-    /// Name and text of the schema of a `response_format`; none in one of type `text`.
-    fn response_format(&mut self) -> Option<OrNull<(Option<&'a str>, &'a str)>> {
+    fn response_format(&mut self) -> Option<Format<'a>> {
         if self.peek()? == b'n' {
-            return self.literal("null").map(|()| None);
+            return self.literal("null").map(|()| Format::default());
         }
         let (mut kind, mut format) = (Once::new(), Once::new());
         self.object(1, |walk, key| match key.plain()? {
             "type" => kind.set(walk.text_or_null()?),
-            "json_schema" => {
+            "json_schema" if walk.peek()? == b'{' => {
                 let (mut name, mut schema) = (Once::new(), Once::new());
                 walk.object(2, |walk, key| match key.plain()? {
                     "name" => name.set(walk.text_or_null()?),
                     "schema" => (walk.peek()? == b'{').then_some(()).and_then(|()| schema.set(walk.value(3)?)),
                     _ => walk.value(3).map(|_| ()),
                 })?;
-                format.set((name.value.flatten(), schema.value?))
+                format.set((short(name.value.flatten())?, schema.value?))
             }
+            "json_schema" => walk.literal("null"),
             _ => walk.value(2).map(|_| ()),
         })?;
         match (kind.value.flatten()?, format.value) {
-            ("json_schema", Some((name, schema))) => {
-                name.is_none_or(|name| name.len() <= LONGEST_NAME).then_some(Some((name, schema)))
-            }
-            ("text", _) => Some(None),
+            ("json_schema", Some(schema)) => Some(Format { schema: Some(schema), is_any_json: false }),
+            ("json_object", _) => Some(Format { schema: None, is_any_json: true }),
+            ("text", _) => Some(Format::default()),
             _ => None,
         }
     }
+
+    fn structured_outputs(&mut self) -> Option<Format<'a>> {
+        if self.peek()? == b'n' {
+            return self.literal("null").map(|()| Format::default());
+        }
+        let (mut schema, mut any) = (Once::new(), Once::new());
+        self.object(1, |walk, key| match key.plain()? {
+            "json" if walk.peek()? == b'{' => schema.set(walk.titled(2)?),
+            "json" => walk.literal("null"),
+            "json_object" => any.set(walk.flag_or_null()?),
+            _ => walk.value(2).map(|_| ()),
+        })?;
+        Some(Format { schema: schema.value, is_any_json: any.value.flatten() == Some(true) })
+    }
+
+    /// A schema whose title serves as its name.
+    fn titled(&mut self, depth: usize) -> Option<Schema<'a>> {
+        let start = self.at;
+        let mut title = Once::new();
+        self.object(depth, |walk, key| match key.plain()? {
+            "title" if walk.peek()? == b'"' => title.set(walk.text_or_null()?),
+            "title" => None,
+            _ => walk.value(depth + 1).map(|_| ()),
+        })?;
+        Some((short(title.value.flatten())?, self.since(start)))
+    }
+}
+
+/// A name as records may carry it.
+fn short(name: OrNull<&str>) -> Option<OrNull<&str>> {
+    name.is_none_or(|name| name.len() <= LONGEST_NAME).then_some(name)
 }
 
 #[cfg(test)]
@@ -233,6 +281,33 @@ mod tests {
     }
 
     #[test]
+    fn the_format_s_schema_comes_before_those_that_only_a_title_names() {
+        let format = r#""response_format":{"type":"json_schema","json_schema":{"schema":{"f":1}}}"#;
+        let structured = r#""structured_outputs":{"json":{"title":"s","x":{"title":"y"}},"json_object":true}"#;
+        let guided = r#""guided_json":{"g":1}"#;
+        let found = |members: &[&str]| {
+            let text = format!("{{{}}}", members.join(","));
+            let glance = glance();
+            let found = glance.request(text.as_bytes()).unwrap();
+            (found.schema.map(|(name, text)| (name.map(str::to_owned), text.to_owned())), found.is_untyped)
+        };
+        let schema = |name: Option<&str>, text: &str| (Some((name.map(str::to_owned), text.to_owned())), false);
+        assert_eq!(found(&[guided, structured, format]), schema(None, r#"{"f":1}"#));
+        assert_eq!(found(&[guided, structured]), schema(Some("s"), r#"{"title":"s","x":{"title":"y"}}"#));
+        assert_eq!(found(&[guided, r#""structured_outputs":{"json":null,"regex":"a"}"#]), schema(None, r#"{"g":1}"#));
+    }
+
+    #[test]
+    fn json_is_untyped_where_no_schema_goes_with_it() {
+        let is_untyped = |text: &str| glance().request(text.as_bytes()).unwrap().is_untyped;
+        assert!(is_untyped(r#"{"response_format":{"type":"json_object"}}"#));
+        assert!(is_untyped(r#"{"structured_outputs":{"json_object":true}}"#));
+        assert!(!is_untyped(r#"{"structured_outputs":{"json_object":false}}"#));
+        assert!(!is_untyped(r#"{"response_format":{"type":"json_object"},"guided_json":{}}"#));
+        assert!(!is_untyped(r#"{"response_format":{"type":"text"}}"#));
+    }
+
+    #[test]
     fn a_request_out_of_the_ordinary_gives_nothing() {
         for text in [
             "",
@@ -247,10 +322,14 @@ mod tests {
             r#"{"a":"\x"}"#,
             r#"{"a":"\u12"}"#,
             "{\"a\":\"\n\"}",
-            r#"{"guided_json":{}}"#,
+            r#"{"guided_json":true}"#,
+            r#"{"guided_json":"{}"}"#,
+            r#"{"guided_json":{"title":7}}"#,
+            r#"{"structured_outputs":{"json":"{}"}}"#,
+            r#"{"structured_outputs":{"json_object":1}}"#,
+            r#"{"structured_outputs":[]}"#,
             r#"{"echo":true}"#,
             r#"{"tools":[{"strict":true}]}"#,
-            r#"{"response_format":{"type":"json_object"}}"#,
             r#"{"response_format":{"type":"json_schema","json_schema":{"schema":"{}"}}}"#,
             r#"{"response_format":{"type":"json_schema"}}"#,
         ] {

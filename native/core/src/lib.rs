@@ -44,5 +44,5 @@ pub use checksums::first_damaged;
 pub use draft::{Draft, Exchange};
 pub use error::{BatchError, PlanError};
 pub use framing::{Part, Place, Record, frame};
-pub use glance::{Answer, Glance, Request};
+pub use glance::{Answer, Glance, Request, Schema};
 pub use plan::{Mode, Options, Plan};

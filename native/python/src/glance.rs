@@ -12,7 +12,7 @@ pub(crate) struct Glance {
     glance: core::Glance,
 }
 
-type Request<'py> = (Option<&'py str>, bool, Bound<'py, PyBytes>, Option<&'py str>, Option<Bound<'py, PyBytes>>);
+type Request<'py> = (Option<&'py str>, bool, Bound<'py, PyBytes>, Option<&'py str>, Option<Bound<'py, PyBytes>>, bool);
 type Answer<'py> = (Option<&'py str>, Option<&'py str>, bool, Bound<'py, PyBytes>);
 
 #[pymethods]
@@ -22,12 +22,13 @@ impl Glance {
         Self { glance: core::Glance::new(settings, echoed, echoed_inside) }
     }
 
-    /// Model, stream, the kept settings, name and text of the content's schema; None for the long way.
+    /// Model, stream, the kept settings, name and text of the content's schema, whether JSON is asked for without one;
+    /// None for the long way.
     fn request<'py>(&self, py: Python<'py>, text: &'py [u8]) -> Option<Request<'py>> {
-        let core::Request { model, is_stream, settings, schema } = self.glance.request(text)?;
+        let core::Request { model, is_stream, settings, schema, is_untyped } = self.glance.request(text)?;
         let (name, schema) = schema.unzip();
         let schema = schema.map(|schema| PyBytes::new(py, schema.as_bytes()));
-        Some((model, is_stream, PyBytes::new(py, &settings), name.flatten(), schema))
+        Some((model, is_stream, PyBytes::new(py, &settings), name.flatten(), schema, is_untyped))
     }
 
     /// Id, model, whether it is completed, and what stands between the outer braces; None for the long way.

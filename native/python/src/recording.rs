@@ -10,8 +10,9 @@ const WORTH_LETTING_OTHERS_RUN: usize = 64 << 10;
 const OK: u16 = 200;
 
 /// A draft of a record: its meta up to the reference to a schema, and from there on (`None`: it is all in the first);
-/// the answer's members; the place of its schema among those of the group; whether the client left.
-type Draft<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>, usize, bool);
+/// the answer's members; the place of its schema among those of the group; whether the client left; the model that was
+/// asked for JSON without a schema.
+type Draft<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>, usize, bool, Option<String>);
 /// A schema that was asked for: its name, its text, how many records of the group refer to it, when the last one came.
 type Schema<'py> = (Option<String>, Bound<'py, PyBytes>, usize, i64);
 /// What `Glance.drafts` gives.
@@ -38,16 +39,16 @@ pub(crate) fn drafts<'py>(exchanges: &Bound<'py, PyList>, glance: &core::Glance,
     let mut schemas: Vec<(core::Draft, usize, i64)> = Vec::new();
     let mut made = Vec::with_capacity(found.len());
     for (draft, exchange) in found.into_iter().zip(&seen) {
-        let (Some(draft), Some(exchange)) = (draft, exchange) else {
+        let (Some(mut draft), Some(exchange)) = (draft, exchange) else {
             made.push(None);
             continue;
         };
         let is_referred_to = draft.schema.is_some() && limits.keeps_settings;
         let members = PyBytes::new(py, &draft.members);
-        let disconnected = draft.is_disconnected;
+        let (disconnected, untyped) = (draft.is_disconnected, draft.untyped_model.take());
         if !is_referred_to {
             let head = [&draft.head, b"null".as_slice(), &draft.tail].concat();
-            made.push(Some((PyBytes::new(py, &head), None, members, 0, disconnected)));
+            made.push(Some((PyBytes::new(py, &head), None, members, 0, disconnected, untyped)));
             continue;
         }
         let (head, tail) = (PyBytes::new(py, &draft.head), PyBytes::new(py, &draft.tail));
@@ -59,7 +60,7 @@ pub(crate) fn drafts<'py>(exchanges: &Bound<'py, PyList>, glance: &core::Glance,
         let (_, count, last) = &mut schemas[place];
         *count += 1;
         *last = (*last).max(exchange.received_at);
-        made.push(Some((head, Some(tail), members, place, disconnected)));
+        made.push(Some((head, Some(tail), members, place, disconnected, untyped)));
     }
     let schemas = schemas.into_iter().filter_map(|(draft, count, last)| {
         let (name, text) = draft.schema?;

@@ -23,7 +23,7 @@ from unit.capture.driving import (
     scope_for,
 )
 
-from dspark_json.capture.backlog import Backlog, Item
+from dspark_json.capture.backlog import CLOSED, FULL, Backlog, Item
 from dspark_json.capture.captured import Captured
 from dspark_json.capture.making import RecordMaker
 
@@ -116,8 +116,7 @@ def test_a_server_on_another_kind_of_loop_is_captured_too(tmp_path: Path, monkey
 
 
 def exchange(number: int) -> Item:
-    captured = Captured(CHAT, [], [b"{}"], 2, 200, [], [b"{}"], 2, None, number, None, None, True, None)
-    return Item(captured, 10, None)
+    return Item(Captured(CHAT, [], number), 10, None)
 
 
 def test_a_closed_backlog_takes_nothing_more_and_gives_what_it_has() -> None:
@@ -128,7 +127,7 @@ def test_a_closed_backlog_takes_nothing_more_and_gives_what_it_has() -> None:
     def put() -> None:
         began.wait()
         for number in range(20_000):
-            (taken if backlog.put(exchange(number)) else refused).append(number)
+            (refused if backlog.put(exchange(number)) else taken).append(number)
 
     putting = threading.Thread(target=put)
     putting.start()
@@ -140,20 +139,23 @@ def test_a_closed_backlog_takes_nothing_more_and_gives_what_it_has() -> None:
     while not backlog.is_empty:
         found += backlog.take(100, 1 << 20)
     putting.join()
-    assert not backlog.put(exchange(0))
+    assert backlog.put(exchange(0)) == CLOSED
     assert [item.captured.received_at for item in found] == taken
     assert taken + refused == list(range(20_000))
 
 
 def test_a_full_backlog_has_room_again_once_something_is_written() -> None:
     backlog = Backlog(25)
-    assert backlog.has_room(1_000), "something always fits where nothing is there"
-    assert [backlog.put(exchange(number)) for number in range(2)] == [True, True]
-    assert not backlog.has_room(10)
+    assert [backlog.put(exchange(number)) for number in range(3)] == [None, None, FULL]
     group = backlog.take(1, 1_000)
-    assert not backlog.has_room(10), "taken is not written"
+    assert backlog.put(exchange(2)) == FULL, "taken is not written"
     backlog.done(group)
-    assert backlog.has_room(10)
+    assert backlog.put(exchange(2)) is None
+
+
+def test_something_always_fits_where_nothing_is_there() -> None:
+    backlog = Backlog(5)
+    assert [backlog.put(exchange(number)) for number in range(2)] == [None, FULL]
 
 
 def test_a_group_is_so_many_exchanges_or_so_many_bytes() -> None:

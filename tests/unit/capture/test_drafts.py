@@ -91,7 +91,7 @@ def chat(request: bytes | list[bytes] = b"{}", body: bytes | list[bytes] = ANSWE
     asked = [request] if isinstance(request, bytes) else request
     told = [body] if isinstance(body, bytes) else body
     sizes = sum(map(len, asked)), sum(map(len, told))
-    whole = Captured(CHAT, [], asked, sizes[0], 200, JSON, told, sizes[1], None, 7, 1.5, 2.0, True, None)
+    whole = Captured(CHAT, [], 7, asked, sizes[0], 200, JSON, told, sizes[1], None, 1.5, 2.0, ended=True)
     return dataclasses.replace(whole, **other)
 
 
@@ -169,6 +169,9 @@ ORDINARY = {
     "cut anywhere": chat(request=[b'{"mo', b'del":"r"}'], body=[ANSWER[:9], ANSWER[9:]]),
     "settings": chat(b'{"temperature":0.50,"model":"asked","stream":false}'),
     "a schema": chat(b"{" + FORMAT % b"a" + b"}"),
+    "a schema with a title": chat(b'{"structured_outputs":{"json":{"title":"t"}}}'),
+    "any JSON": chat(b'{"model":"m","response_format":{"type":"json_object"}}'),
+    "any JSON of no model": chat(b'{"response_format":{"type":"json_object"}}'),
 }
 ODD = {
     "status": chat(status=400),

@@ -29,6 +29,10 @@ REQUESTS = [
     '{"response_format":' + FORMAT + ',"model":"m","max_tokens":5}',
     '{"response_format":{"type":"text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"}',
     '{"response_format":{"type":"json_object"},"guided_json":null,"structured_outputs":null,"text":null,"echo":false}',
+    '{"response_format":{"type":"json_object","json_schema":null},"model":"m"}',
+    '{"response_format":null,"structured_outputs":{"json":{"title":"t","a":{"title":1}}},"guided_json":{"b":1}}',
+    '{"response_format":{"type":"json_object"},"structured_outputs":{"json_object":true,"json":null,"choice":["a"]}}',
+    '{"response_format":' + FORMAT + ',"structured_outputs":{"json":{}},"guided_json":{"title":"\\u0061"}}',
     '{"tools":[{"function":{"name":"f","strict":true,"parameters":{"type":"object"}}}],"echo":true}',
 ]
 ANSWERS = [
@@ -58,7 +62,7 @@ class Schemas:
 
 def captured(request: bytes, body: bytes) -> Captured:
     headers = [(b"content-type", b"application/json")]
-    return Captured(CHAT, [], [request], len(request), 200, headers, [body], len(body), None, 7, 1.0, 2.0, True, None)
+    return Captured(CHAT, [], 7, [request], len(request), 200, headers, [body], len(body), None, 1.0, 2.0, ended=True)
 
 
 def facts(recording: Recording) -> tuple[Any, ...]:

@@ -64,3 +64,11 @@ class Glance:
         if captured.path not in _PATHS or len(parts) != 1:
             return None
         return self._native.answer(parts[0])
+
+    def stream(self, captured: Captured) -> tuple[str | None, str | None, bool, bool, bytes] | None:
+        """Of a streamed answer id and model, whether it is completed, whether ``[DONE]`` came, and what stands between
+        the outer braces of the assembled object; other threads may run meanwhile.
+        """
+        if captured.path not in _PATHS:
+            return None
+        return self._native.stream(captured.body, captured.ended)

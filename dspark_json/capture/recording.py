@@ -111,7 +111,7 @@ def make_recording(
 
     ``streamed`` is given where the caller knows whether the headers announce a stream; ``reader`` is a streamed answer
     that was read before, to its end. With a ``glance``, ``register_schemas`` may get a
-    schema as an ``orjson.Fragment``.
+    schema as an ``orjson.Fragment``, and an ordinary stream that was not read before is assembled natively.
 
     Unless ``mode`` is ``full``, what echoes or quotes the request is taken out of a JSON answer, and a text that may do
     so is withheld: ``_dspark.body`` is null and ``_dspark.error``, where there is no other, has the code
@@ -131,7 +131,10 @@ def make_recording(
     elif streamed and is_response:
         answer = _streamed_response(captured, mode, pacer)
     elif streamed:
-        answer = _streamed(captured, mode, echo, pacer, reader)
+        is_glanced = echo is None and reader is None
+        answer = (_glanced_stream(captured, glance) if is_glanced else None) or _streamed(
+            captured, mode, echo, pacer, reader
+        )
     elif captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
         answer = _large(captured, mode, echo, pacer)
     else:
@@ -231,6 +234,16 @@ def _glanced(captured: Captured, glance: Glance | None) -> _Answer | None:
         return None
     identity, model, is_whole, members = seen
     return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=not captured.ended)
+
+
+def _glanced_stream(captured: Captured, glance: Glance | None) -> _Answer | None:
+    """An ordinary streamed answer; None for any other."""
+    seen = None if glance is None or captured.status != _OK else glance.stream(captured)
+    if seen is None:
+        return None
+    identity, model, is_whole, is_done, members = seen
+    is_left = not (captured.ended or is_done)
+    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=is_left)
 
 
 def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:

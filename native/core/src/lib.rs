@@ -6,10 +6,12 @@
 
 #![deny(unsafe_code)]
 
+mod assembly;
 mod batch;
 mod bits;
 mod blocks;
 mod checksums;
+mod chunk;
 mod columns;
 mod content;
 mod document;
@@ -25,10 +27,12 @@ mod rescue;
 mod scan;
 mod shape;
 mod steps;
+mod stream;
 mod strict;
 mod taps;
 mod text;
 mod texts;
+mod values;
 mod walk;
 mod wire;
 
@@ -42,3 +46,4 @@ pub use checksums::first_damaged;
 pub use error::{BatchError, PlanError};
 pub use glance::{Answer, Glance, Request};
 pub use plan::{Mode, Options, Plan};
+pub use stream::Streamed;

@@ -48,6 +48,8 @@ const TEXT_CHOICE: &[&str] = &[
     "routed_experts",
 ];
 const CHUNK: &str = ".chunk";
+/// Bytes of an answer beside its texts.
+const USUAL_REST: usize = 1024;
 
 /// The texts of an answer that grow, as they are written between their quotes.
 #[derive(Default)]
@@ -285,7 +287,7 @@ impl<'a> Assembly<'a> {
         self.top.null("usage")?;
         self.top.null("choices")?;
         let kind = self.kind();
-        let mut out = String::new();
+        let mut out = String::with_capacity(self.texts.0.iter().map(String::len).sum::<usize>() + USUAL_REST);
         self.top.write(TOP, &self.texts, &mut out, |name, out| {
             match (name, kind) {
                 ("choices", _) => self.write_choices(out),

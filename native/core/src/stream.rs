@@ -101,7 +101,7 @@ impl<'a, 'g> Stream<'a, 'g> {
                 continue;
             }
             let end = at + memchr(b'\n', &bytes[at..])?;
-            steps::add(end - at);
+            steps::add(end + 1 - at);
             match bytes[at] {
                 b'\n' | b':' => at = end + 1,
                 _ if matches!(bytes.get(end + 1), None | Some(b'\n')) => {
@@ -154,6 +154,8 @@ impl<'a, 'g> Stream<'a, 'g> {
     }
 
     fn learn(&mut self, pattern: Pattern<'a>) {
+        // So that no more than a line is compared with it.
+        debug_assert!(!pattern.head.contains('\n') && pattern.tail.find('\n') == Some(pattern.tail.len() - 2));
         self.pattern = match self.patterns.iter().position(|known| known.text == pattern.text) {
             Some(place) => place,
             None if self.patterns.len() < MOST_PATTERNS => self.patterns.len(),
@@ -180,5 +182,153 @@ impl<'a, 'g> Stream<'a, 'g> {
         let effects = self.chunks.take(&mut walk)?;
         walk.end()?;
         Some(effects.added.filter(|_| !effects.has_others))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn glance() -> Glance {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Glance::new(Vec::new(), names(&["prompt", "tools"]), names(&["prompt"]))
+    }
+
+    fn assembled(stream: &str) -> Option<Streamed> {
+        glance().stream(&[stream], true)
+    }
+
+    const CHAT: &str = concat!(
+        r#"data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"#,
+        r#""finish_reason":null}],"prompt":"p"}"#,
+        "\n\n",
+        r#"data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"é\""},"token_ids":[1]}]}"#,
+        "\n\n",
+        r#"data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"tool_calls":[{"id":"t","#,
+        r#""index":0,"function":{"name":"f","arguments":"{"}}]},"token_ids":[2, 3]}]}"#,
+        "\n\n: ping\n\n",
+        r#"data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"b"},"#,
+        r#""finish_reason":"stop"}],"model":"m"}"#,
+        "\n\n",
+        r#"data: {"id":"c","choices":[],"usage":{"n": 1}}"#,
+        "\n\ndata: [DONE]\n\n",
+    );
+
+    #[test]
+    fn a_stream_gives_the_object_that_its_chunks_add_up_to() {
+        let found = assembled(CHAT).unwrap();
+        assert_eq!((found.id.as_deref(), found.model.as_deref()), (Some("c"), Some("m")));
+        assert!(found.is_completed && found.is_done);
+        assert_eq!(
+            found.members,
+            concat!(
+                r#""id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","#,
+                r#""content":"é\"b","tool_calls":[{"id":"t","type":null,"function":{"name":"f","arguments":"{"}}]},"#,
+                r#""logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":[1,2, 3]}],"#,
+                r#""usage":{"n": 1},"prompt":null"#,
+            )
+        );
+    }
+
+    #[test]
+    fn parts_may_end_anywhere() {
+        let whole = assembled(CHAT);
+        for size in [1, 2, 3, 50] {
+            let parts = CHAT.as_bytes().chunks(size).collect::<Vec<_>>();
+            assert_eq!(glance().stream(&parts, true), whole);
+        }
+        let nothing: [&str; 0] = [];
+        assert_eq!(glance().stream(&nothing, false).unwrap().members, r#""choices":[],"usage":null"#);
+    }
+
+    #[test]
+    fn the_event_that_a_stream_was_cut_off_in_is_left_out() {
+        let (events, _) = CHAT.rsplit_once("data: {").unwrap();
+        let whole = glance().stream(&[events], false);
+        assert!(whole.is_some());
+        for rest in ["", "d", "data: ", "data: {", "data: {\"id", "data: [DON"] {
+            assert_eq!(glance().stream(&[events, rest], false), whole, "{rest}");
+            assert_eq!(glance().stream(&[events, rest], true).is_some(), rest.is_empty(), "{rest}");
+        }
+        assert_eq!(glance().stream(&[events.as_bytes(), b"data: {\"id\":\"\xc3"], false), whole);
+        for rest in ["x", "data: 5", "data: {}}", "event: x", "data: {\"id\":{}", "\u{feff}data: [DONE]"] {
+            assert_eq!(glance().stream(&[events, rest], false), None, "{rest}");
+        }
+        assert!(glance().stream(&[events, "data: [DONE]"], false).unwrap().is_done);
+    }
+
+    #[test]
+    fn an_event_that_does_more_than_add_a_string_is_no_pattern() {
+        let event = |text: &str, rest: &str| {
+            format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"{rest}}}\n\n")
+        };
+        for (rest, expected) in [
+            ("}}]", r#""content":"abc"},"#),
+            (r#","x":[1]}}]"#, r#""x":[1,1,1]"#),
+            (r#","reasoning":"r"}}]"#, r#""reasoning":"rrr""#),
+            (r#"},"token_ids":[1]}]"#, r#""token_ids":[1,1,1]"#),
+            (r#"},"logprobs":{"a":[1]}}]"#, r#""logprobs":{"a":[1,1,1]}"#),
+            (r#","tool_calls":[{"index":0,"function":{"arguments":"r"}}]}}]"#, r#""arguments":"rrr""#),
+        ] {
+            let stream = ["a", "b", "c"].map(|text| event(text, rest)).concat();
+            let members = assembled(&stream).unwrap().members;
+            assert!(members.contains(r#""content":"abc""#) && members.contains(expected), "{members}");
+        }
+        // The value of the last event counts, even if it is written like one before.
+        let [first, second] = ["1", "2"].map(|usage| event("a", &format!("}}}}],\"usage\":{usage}")));
+        assert!(assembled(&[&*first, &second, &first].concat()).unwrap().members.contains("\"usage\":1"));
+        // A string may end like a pattern, and hold what stands between events.
+        let stream = ["a", r#"b\"}}]}\n\ndata: {"#, "c"].map(|text| event(text, "}}]")).concat();
+        assert!(assembled(&stream).unwrap().members.contains(r#""content":"ab\"}}]}\n\ndata: {c""#));
+    }
+
+    fn steps_of(stream: &str) -> u64 {
+        steps::of(|| drop(assembled(stream)))
+    }
+
+    #[test]
+    fn twice_the_stream_is_twice_the_work() {
+        let chunk = |number: usize, choice: &str| format!("data: {{\"choices\":[{choice}],\"n\":{number}}}\n\n");
+        let delta = |number: usize, delta: &str| chunk(number, &format!("{{\"index\":0,\"delta\":{{{delta}}}}}"));
+        let kinds: [&dyn Fn(usize) -> String; 12] = [
+            &|_| "data: {}\n\n".to_owned(),
+            &|_| "\n".to_owned(),
+            &|_| ":\n".to_owned(),
+            &|_| "data: {\"a\":[[],{},\"\\n\"]}\n\n".to_owned(),
+            &|number| delta(number, "\"content\":\"x\""),
+            &|_| delta(0, "\"content\":\"x\""),
+            &|number| delta(0, &format!("\"content\":\"{}\"", "\\n".repeat(number % 50))),
+            &|number| delta(0, &format!("\"{}\":\"x\"", ["a", "b", "c", "d"][number % 4])),
+            &|number| chunk(0, &format!("{{\"delta\":{{\"content\":\"x\"}},\"index\":{}}}", number * 7 % 4096)),
+            &|number| delta(0, &format!("\"tool_calls\":[{{\"id\":\"x\",\"index\":{}}}]", number * 7 % 4095)),
+            &|number| chunk(0, &format!("{{\"index\":0,\"text\":\"{number}\",\"logprobs\":{{\"a\":[{number}]}}}}")),
+            &|number| delta(number, &format!("\"x{}\":[{number}]", number % 60)),
+        ];
+        for (kind, event) in kinds.iter().enumerate() {
+            let stream = |count: usize| (0..count).map(event).collect::<String>();
+            let (few, many) = (stream(5_000), stream(20_000));
+            assert!(assembled(&many).is_some(), "{kind}");
+            assert!(steps_of(&few) > 0 && steps_of(&many) < 5 * steps_of(&few), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_million_events_or_parts_are_no_more_work_than_their_bytes() {
+        let stream = "data: {}\n\n".repeat(1_000_000);
+        assert!(steps_of(&stream) <= 2 * stream.len() as u64);
+        let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1_000_000));
+        let parts = event.as_bytes().chunks(1).collect::<Vec<_>>();
+        let steps = steps::of(|| assert!(glance().stream(&parts, true).is_some()));
+        assert!(steps <= 2 * event.len() as u64);
+    }
+
+    #[test]
+    fn more_choices_than_anybody_asks_for_are_refused() {
+        let stream = |count: u32| {
+            let choices = (0..=count).map(|n| format!("{{\"index\":{n}}}")).collect::<Vec<_>>();
+            format!("data: {{\"choices\":[{}]}}\n\n", choices.join(","))
+        };
+        assert!(assembled(&stream(4_095)).is_some());
+        assert_eq!(assembled(&stream(4_096)), None);
     }
 }

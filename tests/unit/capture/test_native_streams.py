@@ -63,7 +63,9 @@ def test_a_stream_cut_off_is_assembled_natively_wherever_it_stops(
 
 WORDS = ["", "a", " b", '"', "\\", "\n", "\x00", "é", "😀", "日本", "\u2028", "{", "}", "data: {", "\n\n", "[DONE]"]
 NUMBERS = st.one_of(st.integers(-(10**17), 10**17), st.floats(-1e9, 1e9).filter(lambda x: "e" not in repr(x)))
-TEXTS = st.sampled_from(WORDS)
+# Stands for another word in each event that is written from the same chunk.
+ANY = "WORD"
+TEXTS = st.just(ANY) | st.sampled_from(WORDS)
 LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS)
 VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner), max_leaves=5
@@ -129,11 +131,13 @@ WRITERS = [json.dumps, partial(json.dumps, ensure_ascii=False, separators=(",", 
 
 @st.composite
 def ordinary_streams(draw: st.DrawFn) -> bytes:
-    """Chunks of one route, most of them written alike, many of them several times."""
+    """Chunks of one route; most come several times, with other words."""
     kinds = draw(st.lists(chunks_of(draw(st.sampled_from([CHOICES, TEXT_CHOICES]))), min_size=1, max_size=5))
     write = draw(st.sampled_from(WRITERS))
     order = draw(st.lists(st.sampled_from(kinds), max_size=12))
-    events = [f"data: {write(kind)}\n\n".encode() for kind in order]
+    words = draw(st.lists(st.sampled_from(WORDS), min_size=len(order), max_size=len(order)))
+    texts = [write(kind).replace(ANY, write(word)[1:-1]) for kind, word in zip(order, words, strict=True)]
+    events = [f"data: {text}\n\n".encode() for text in texts]
     if draw(st.booleans()):
         events.append(DONE)
     return b"".join(events)

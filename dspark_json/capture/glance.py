@@ -25,7 +25,7 @@ class Glance:
     """Walks over the texts in native code and makes no objects of them.
 
     Everything out of the ordinary gives None, and is then looked at in the way that knows all cases: the facts are the
-    same, but for the settings of the request, which stand as they were written.
+    same, but the settings of a request and the values of a stream stand as they were written.
     """
 
     def __init__(self, native: _native.Glance, mode: RequestCapture) -> None:
@@ -66,8 +66,8 @@ class Glance:
         return self._native.answer(parts[0])
 
     def stream(self, captured: Captured) -> tuple[str | None, str | None, bool, bool, bytes] | None:
-        """Of a streamed answer id and model, whether it is completed, whether ``[DONE]`` came, and what stands between
-        the outer braces of the assembled object; other threads may run meanwhile.
+        """Id and model of a streamed answer, whether it is completed, whether ``[DONE]`` came, and what stands between
+        the outer braces of the assembled object. Other threads run meanwhile.
         """
         if captured.path not in _PATHS:
             return None

@@ -6,7 +6,7 @@ use crate::strict::{Walk, Written};
 
 /// More members of one object are for others: each is compared with those before it.
 const MOST_MEMBERS: usize = 64;
-/// Sign and digits of an integer that fits 64 bits whatever they are.
+/// Digits of an integer that fits 64 bits whatever they are.
 const LONGEST_INTEGER: usize = 18;
 const LONGEST_NUMBER: usize = 32;
 /// Digits of an exponent that leaves a number this long within a double.
@@ -68,7 +68,7 @@ fn number(walk: &mut Walk) -> Option<()> {
     let text = walk.since(start);
     let is_kept = match text.split_once(['e', 'E']) {
         Some((_, exponent)) => exponent.trim_start_matches(['+', '-']).len() <= LONGEST_EXPONENT,
-        None => text.len() <= LONGEST_INTEGER || text.contains('.'),
+        None => text.contains('.') || text.trim_start_matches('-').len() <= LONGEST_INTEGER,
     };
     (is_kept && text.len() <= LONGEST_NUMBER).then_some(())
 }
@@ -125,7 +125,7 @@ mod tests {
     fn what_every_reader_reads_alike_is_taken_as_it_is_written() {
         for text in [
             r#"{"a":[1,-2.50,true,false,null,{"b":{},"a":"\u00e9\""}],"b":[]}"#,
-            "-99999999999999999",
+            "-999999999999999999",
             "123456789012345678",
             "-1.1920928955078125e-07",
             "1E+5",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.capture.driving import CHAT, COMPLETIONS
 from unit.capture.streaming import DONE, cut, glance, is_native, known_streams, record, streamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Cases that are not ordinary: an error, and other line ends.
 NOT_ORDINARY = {"error-after-200", "comments-and-crlf"}
@@ -126,7 +129,7 @@ def chunks_of(choices: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[d
     )
 
 
-WRITERS = [json.dumps, partial(json.dumps, ensure_ascii=False, separators=(",", ":"))]
+WRITERS: list[Callable[[Any], str]] = [json.dumps, partial(json.dumps, ensure_ascii=False, separators=(",", ":"))]
 
 
 @st.composite

@@ -27,6 +27,7 @@ _UNTYPED: Final = RequestedSchemas(json_object_without_schema=True)
 # What is larger is for the long way: such a request is not parsed, and of such an answer nothing is judged here.
 _MOST_OF_REQUEST: Final = PARSED_BYTES
 _MOST_OF_ANSWER: Final = PARSED_BYTES
+_MOST_OF_STREAM: Final = 8 << 20
 
 
 class AskedSchema(NamedTuple):
@@ -44,7 +45,7 @@ class Glance:
     """Walks over the texts in native code and makes no objects of them.
 
     Everything out of the ordinary gives None, and is then looked at in the way that knows all cases: the facts are the
-    same, but for the settings of the request, which stand as they were written.
+    same, but the settings of a request and the values of a stream stand as they were written.
     """
 
     def __init__(self, native: _native.Glance, mode: RequestCapture) -> None:
@@ -72,7 +73,7 @@ class Glance:
         is little to do.
         """
         drafts, asked = self._native.drafts(
-            list(group), _ROUTES, _MOST_OF_REQUEST, _MOST_OF_ANSWER, self._mode != "none"
+            list(group), _ROUTES, _MOST_OF_REQUEST, _MOST_OF_ANSWER, _MOST_OF_STREAM, self._mode != "none"
         )
         return drafts, [AskedSchema(_requested(name, text), last, times) for name, text, times, last in asked]
 
@@ -94,6 +95,14 @@ class Glance:
         if captured.path not in _PATHS or len(parts) != 1:
             return None
         return self._native.answer(parts[0])
+
+    def stream(self, captured: Captured) -> tuple[str | None, str | None, bool, bool, bytes] | None:
+        """Id and model of a streamed answer, whether it is completed, whether ``[DONE]`` came, and what stands between
+        the outer braces of the assembled object. Other threads run meanwhile.
+        """
+        if captured.path not in _PATHS:
+            return None
+        return self._native.stream(captured.body, captured.ended)
 
 
 def _requested(name: str | None, schema: bytes) -> RequestedSchemas:

@@ -34,7 +34,7 @@ from dspark_json.capture.redaction import (
 from dspark_json.capture.request import request_facts
 from dspark_json.capture.response_stream import read_response_stream
 from dspark_json.capture.responses import choices_member, is_finished
-from dspark_json.capture.stream import StreamReader, read_stream
+from dspark_json.capture.stream import read_stream
 from dspark_json.capture.utf8 import json_string, one_line
 from dspark_json.schema.protocol import UNFINISHED
 from dspark_json.spool.record import Record
@@ -103,14 +103,11 @@ def make_recording(
     pacer: Pacer,
     register_schemas: RegisterSchemas,
     *,
-    streamed: bool | None = None,
-    reader: StreamReader | None = None,
     glance: Glance | None = None,
 ) -> Recording:
     """The record of an exchange; ``pacer`` is asked between pieces of work.
 
-    ``streamed`` is given where the caller knows whether the headers announce a stream; ``reader`` is a streamed answer
-    that was read before, to its end. With a ``glance``, ``register_schemas`` may get a
+    With a ``glance``, what is ordinary of the exchange is looked at natively; ``register_schemas`` may then get a
     schema as an ``orjson.Fragment``.
 
     Unless ``mode`` is ``full``, what echoes or quotes the request is taken out of a JSON answer, and a text that may do
@@ -122,8 +119,7 @@ def make_recording(
         request = request_facts(captured, mode, pacer)
     is_unregistered = mode == "none" or captured.status in _STRANGER_STATUS
     schema = None if is_unregistered else register_schemas(request.schemas, captured.received_at)
-    if streamed is None:
-        streamed = is_event_stream(captured.headers)
+    streamed = is_event_stream(captured.headers)
     echo = None if mode == "full" else request.echo
     is_response = captured.path == RESPONSES
     if captured.missing is not None:
@@ -131,7 +127,8 @@ def make_recording(
     elif streamed and is_response:
         answer = _streamed_response(captured, mode, pacer)
     elif streamed:
-        answer = _streamed(captured, mode, echo, pacer, reader)
+        glanced = _glanced_stream(captured, glance) if echo is None else None
+        answer = glanced or _streamed(captured, mode, echo, pacer)
     elif captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
         answer = _large(captured, mode, echo, pacer)
     else:
@@ -233,6 +230,16 @@ def _glanced(captured: Captured, glance: Glance | None) -> _Answer | None:
     return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=not captured.ended)
 
 
+def _glanced_stream(captured: Captured, glance: Glance | None) -> _Answer | None:
+    """An ordinary streamed answer; None for any other."""
+    seen = None if glance is None or captured.status != _OK else glance.stream(captured)
+    if seen is None:
+        return None
+    identity, model, is_whole, is_done, members = seen
+    is_left = not (captured.ended or is_done)
+    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=is_left)
+
+
 def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
     parts = captured.body
     text = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -326,11 +333,8 @@ def _as_text(captured: Captured, text: bytes, mode: RequestCapture, echo: Echo |
     )
 
 
-def _streamed(
-    captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer, reader: StreamReader | None
-) -> _Answer:
-    if reader is None:
-        reader = read_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
+def _streamed(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
+    reader = read_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
     assembled = reader.assembly.answer()
     if mode != "full":
         redact_object(assembled)

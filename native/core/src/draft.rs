@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use crate::glance::{Answer, Glance, Request};
+use crate::glance::{Glance, Request};
 
 /// A request and its whole answer of status 200, as the messages brought them.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct Exchange<'a> {
     pub duration_ms: Option<f64>,
     /// Whether the client has the whole answer.
     pub is_ended: bool,
+    /// Whether the answer is a stream of events.
+    pub is_streamed: bool,
     /// Whether the request's settings are kept.
     pub keeps_settings: bool,
 }
@@ -51,24 +53,46 @@ impl Glance {
     pub fn draft(&self, exchange: &Exchange) -> Option<Draft> {
         let text = joined(&exchange.request);
         let request = self.request(&text)?;
+        if exchange.is_streamed {
+            let streamed = self.stream(&exchange.body, exchange.is_ended)?;
+            let answer = Told {
+                id: streamed.id.as_deref(),
+                model: streamed.model.as_deref(),
+                is_completed: streamed.is_completed,
+                is_disconnected: !(exchange.is_ended || streamed.is_done),
+            };
+            return Some(drafted(exchange, &request, answer, streamed.members.into_bytes()));
+        }
         let text = joined(&exchange.body);
         let answer = self.answer(&text)?;
-        Some(drafted(exchange, &request, &answer))
+        let members = answer.members.to_vec();
+        let is_disconnected = !exchange.is_ended;
+        let told = Told { id: answer.id, model: answer.model, is_completed: answer.is_completed, is_disconnected };
+        Some(drafted(exchange, &request, told, members))
     }
 }
 
-fn drafted(exchange: &Exchange, request: &Request, answer: &Answer) -> Draft {
-    let is_disconnected = !exchange.is_ended;
+/// What an answer tells, texts as they are written between their quotes.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    id: Option<&'a str>,
+    model: Option<&'a str>,
+    is_completed: bool,
+    is_disconnected: bool,
+}
+
+fn drafted(exchange: &Exchange, request: &Request, answer: Told, members: Vec<u8>) -> Draft {
+    let is_disconnected = answer.is_disconnected;
     let mut head = String::with_capacity(512);
     head.push_str(r#""request_id":"#);
     match exchange.request_id {
         Some(id) => put_header(&mut head, id),
-        None => put_plain(&mut head, answer.id),
+        None => put_written(&mut head, answer.id),
     }
     head.push_str(r#","path":"#);
-    put_plain(&mut head, Some(exchange.path));
+    put_written(&mut head, Some(exchange.path));
     head.push_str(r#","model":"#);
-    put_plain(&mut head, request.model.or(answer.model));
+    put_written(&mut head, request.model.or(answer.model));
     let _ = write!(head, r#","status":200,"stream":{},"received_at":{}"#, request.is_stream, exchange.received_at);
     head.push_str(r#","first_byte_ms":"#);
     put_number(&mut head, exchange.first_byte_ms);
@@ -82,7 +106,7 @@ fn drafted(exchange: &Exchange, request: &Request, answer: &Answer) -> Draft {
     Draft {
         head: head.into_bytes(),
         tail,
-        members: answer.members.to_vec(),
+        members,
         schema: request.schema.map(|(name, text)| (name.map(str::to_owned), text.to_owned())),
         is_disconnected,
         untyped_model: request.is_untyped.then(|| request.model.unwrap_or_default().to_owned()),
@@ -93,8 +117,8 @@ fn joined<'a>(pieces: &[&'a [u8]]) -> Cow<'a, [u8]> {
     if let [whole] = pieces { Cow::Borrowed(whole) } else { Cow::Owned(pieces.concat()) }
 }
 
-/// A string in which nothing is escaped, or null.
-fn put_plain(text: &mut String, value: Option<&str>) {
+/// A string as it is written between its quotes, or null.
+fn put_written(text: &mut String, value: Option<&str>) {
     match value {
         Some(value) => {
             text.push('"');

@@ -13,8 +13,8 @@ const LONGEST_NAME: usize = 256;
 #[derive(Debug)]
 pub struct Glance {
     settings: Vec<String>,
-    echoed: Vec<String>,
-    echoed_inside: Vec<String>,
+    pub(crate) echoed: Vec<String>,
+    pub(crate) echoed_inside: Vec<String>,
 }
 
 /// What a record says of a request.
@@ -168,7 +168,7 @@ impl Glance {
     }
 }
 
-fn is_one(key: &str, names: &[String]) -> bool {
+pub(crate) fn is_one(key: &str, names: &[String]) -> bool {
     names.iter().any(|name| name == key)
 }
 

@@ -6,10 +6,12 @@
 
 #![deny(unsafe_code)]
 
+mod assembly;
 mod batch;
 mod bits;
 mod blocks;
 mod checksums;
+mod chunk;
 mod columns;
 mod content;
 mod document;
@@ -27,10 +29,12 @@ mod rescue;
 mod scan;
 mod shape;
 mod steps;
+mod stream;
 mod strict;
 mod taps;
 mod text;
 mod texts;
+mod values;
 mod walk;
 mod wire;
 
@@ -46,3 +50,4 @@ pub use error::{BatchError, PlanError};
 pub use framing::{Part, Place, Record, frame};
 pub use glance::{Answer, Glance, Request, Schema};
 pub use plan::{Mode, Options, Plan};
+pub use stream::Streamed;

@@ -1,5 +1,8 @@
 //! A JSON text, gone through once and by the letter, for those who look for a few things in it.
 
+use crate::blocks::{BLOCK, block_at, specials};
+use crate::steps;
+
 /// Deeper values are for others; a record that holds a setting this deep is still readable.
 const DEEPEST: usize = 96;
 /// Digits and sign of a number that every reader takes as it is written.
@@ -162,8 +165,7 @@ impl<'a> Walk<'a> {
         let start = self.at;
         let mut has_escapes = false;
         loop {
-            let found = self.bytes[self.at..].iter().position(|&byte| byte < b' ' || byte == b'"' || byte == b'\\')?;
-            self.at += found + 1;
+            self.at = self.special()? + 1;
             match self.bytes[self.at - 1] {
                 b'"' => return Some(Written { text: &self.text[start..self.at - 1], has_escapes }),
                 b'\\' => has_escapes = true,
@@ -176,6 +178,23 @@ impl<'a> Walk<'a> {
             };
             self.at += skipped;
         }
+    }
+
+    /// The place of what ends a run of plain characters in a string.
+    #[inline(always)]
+    fn special(&self) -> Option<usize> {
+        let mut at = self.at;
+        while let Some(block) = block_at(self.bytes, at) {
+            steps::add(1);
+            let found = specials(block);
+            if found != 0 {
+                return Some(at + found.trailing_zeros() as usize);
+            }
+            at += BLOCK;
+        }
+        steps::add(1);
+        let found = self.bytes[at..].iter().position(|&byte| byte < b' ' || byte == b'"' || byte == b'\\')?;
+        Some(at + found)
     }
 
     pub(crate) fn number(&mut self) -> Option<()> {
@@ -203,5 +222,57 @@ impl<'a> Walk<'a> {
         let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += count;
         (count > 0).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of these lengths end before, at and behind the ends of blocks.
+    const LENGTHS: std::ops::Range<usize> = 0..3 * BLOCK;
+
+    #[test]
+    fn a_string_ends_at_its_closing_quote_wherever_that_is() {
+        for length in LENGTHS {
+            let plain = "\u{7f}é".chars().cycle().take(length).collect::<String>();
+            for behind in ["", ",", &"x".repeat(BLOCK)] {
+                let text = format!("\"{plain}\"{behind}");
+                let mut walk = Walk::new(&text);
+                assert_eq!(walk.string().unwrap().plain(), Some(plain.as_str()));
+                assert_eq!(walk.at, plain.len() + 2);
+            }
+        }
+    }
+
+    #[test]
+    fn escapes_are_seen_wherever_they_are() {
+        for length in LENGTHS {
+            for escape in [r#"\""#, r"\\", r"\/", r"\b", r"\f", r"\n", r"\r", r"\t", r"\u00eF"] {
+                let written = format!("{}{escape}{}", "x".repeat(length), "y".repeat(length % 7));
+                let text = format!("\"{written}\"]");
+                let mut walk = Walk::new(&text);
+                let found = walk.string().unwrap();
+                assert_eq!((found.text, found.has_escapes, walk.at), (written.as_str(), true, written.len() + 2));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_string_is_refused_wherever_it_goes_wrong() {
+        for length in LENGTHS {
+            for wrong in ["", "\n\"", "\0\"", "\u{1f}\"", r"\", r#"\""#, r#"\x""#, r#"\u00g0""#, r"\u00", r#"\u""#] {
+                let text = format!("\"{}{wrong}", "x".repeat(length));
+                assert!(Walk::new(&text).string().is_none(), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_string_is_looked_at_once_and_by_blocks() {
+        let plain = format!("\"{}\"", "x".repeat(100 * BLOCK));
+        assert!(steps::of(|| assert!(Walk::new(&plain).string().is_some())) <= 102);
+        let escapes = format!("\"{}\"", r"\n".repeat(1000));
+        assert!(steps::of(|| assert!(Walk::new(&escapes).string().is_some())) <= 1001);
     }
 }

@@ -2,6 +2,7 @@
 
 use dspark_json_core as core;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::recording::{self, Drafts, Limits};
@@ -14,6 +15,7 @@ pub(crate) struct Glance {
 
 type Request<'py> = (Option<&'py str>, bool, Bound<'py, PyBytes>, Option<&'py str>, Option<Bound<'py, PyBytes>>, bool);
 type Answer<'py> = (Option<&'py str>, Option<&'py str>, bool, Bound<'py, PyBytes>);
+type Streamed<'py> = (Option<String>, Option<String>, bool, bool, Bound<'py, PyBytes>);
 
 #[pymethods]
 impl Glance {
@@ -45,9 +47,20 @@ impl Glance {
         routes: Vec<String>,
         most_of_request: usize,
         most_of_answer: usize,
+        most_of_stream: usize,
         keeps_settings: bool,
     ) -> Drafts<'py> {
-        let limits = Limits { routes, request: most_of_request, answer: most_of_answer, keeps_settings };
+        let (request, answer, stream) = (most_of_request, most_of_answer, most_of_stream);
+        let limits = Limits { routes, request, answer, stream, keeps_settings };
         recording::drafts(exchanges, &self.glance, &limits)
+    }
+
+    /// Id and model of a streamed answer, whether it is completed, whether `[DONE]` came, and what stands between the
+    /// outer braces of the assembled object; None for the long way.
+    #[expect(clippy::needless_pass_by_value, reason = "it keeps the parts while others may run")]
+    fn stream<'py>(&self, py: Python<'py>, parts: Vec<PyBackedBytes>, is_ended: bool) -> Option<Streamed<'py>> {
+        let core::Streamed { id, model, is_completed, is_done, members } =
+            py.detach(|| self.glance.stream(&parts, is_ended))?;
+        Some((id, model, is_completed, is_done, PyBytes::new(py, members.as_bytes())))
     }
 }

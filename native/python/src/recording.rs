@@ -24,6 +24,7 @@ pub(crate) struct Limits {
     pub(crate) routes: Vec<String>,
     pub(crate) request: usize,
     pub(crate) answer: usize,
+    pub(crate) stream: usize,
     /// Whether records keep the settings of their requests, and refer to schemas.
     pub(crate) keeps_settings: bool,
 }
@@ -104,6 +105,7 @@ struct Held<'py> {
     first_byte_ms: Option<f64>,
     duration_ms: Option<f64>,
     is_ended: bool,
+    is_streamed: bool,
     keeps_settings: bool,
     size: usize,
 }
@@ -130,11 +132,10 @@ impl<'py> Held<'py> {
         let size_of_request: usize = get(intern!(py, "request_size"))?.extract()?;
         let path = get(intern!(py, "path"))?.cast_into::<PyString>().map_err(PyErr::from)?;
         let is_covered = path.to_str().is_ok_and(|path| limits.routes.iter().any(|route| route == path));
-        if !is_covered || size > limits.answer || size_of_request > limits.request {
-            return Err(Odd);
-        }
         let headers = get(intern!(py, "headers"))?;
-        if announces_events(&headers)? {
+        let is_streamed = announces_events(&headers)?;
+        let most = if is_streamed { limits.stream } else { limits.answer };
+        if !is_covered || size > most || size_of_request > limits.request {
             return Err(Odd);
         }
         let id = filled(first(&get(intern!(py, "request_headers"))?, b"x-request-id")?);
@@ -148,6 +149,7 @@ impl<'py> Held<'py> {
             first_byte_ms: get(intern!(py, "first_byte_ms"))?.extract()?,
             duration_ms: get(intern!(py, "duration_ms"))?.extract()?,
             is_ended: get(intern!(py, "ended"))?.extract()?,
+            is_streamed,
             keeps_settings: limits.keeps_settings,
             size: size + size_of_request,
         })
@@ -163,6 +165,7 @@ impl<'py> Held<'py> {
             first_byte_ms: self.first_byte_ms,
             duration_ms: self.duration_ms,
             is_ended: self.is_ended,
+            is_streamed: self.is_streamed,
             keeps_settings: self.keeps_settings,
         }
     }

@@ -52,6 +52,7 @@ def rendered(target: str, figures: Figures, alerts: Sequence[AlertWatch]) -> Ren
     if figures.groups:
         parts.append(_groups(figures))
     parts += [Text(alert_line(watch), style="bold red" if watch.firing else "green") for watch in alerts]
+    parts += [Text(f"DOWN: {printable(why)}", style="bold red") for why in figures.down.values()]
     parts += [Text(f"note: {printable(note)}", style="yellow") for note in figures.notes]
     return Group(*parts)
 

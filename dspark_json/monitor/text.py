@@ -72,6 +72,8 @@ def summary_lines(target: str, figures: Figures, alerts: Sequence[AlertWatch]) -
             yield ("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
     for alert in alerts:
         yield f"  {alert_line(alert)}"
+    for why in figures.down.values():
+        yield f"  DOWN: {printable(why)}"
     for note in figures.notes:
         yield f"  note: {printable(note)}"
 

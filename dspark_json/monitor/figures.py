@@ -91,6 +91,13 @@ class Figures:
         }
         return values[metric]
 
+    @property
+    def acceptance_told_by(self) -> str | None:
+        """Who told of drafts, in words: of the answers, how many; None where nobody did."""
+        if self.acceptance_from == "answers":
+            return f"{self.total.speculating:,} of {self.total.answers:,} answers"
+        return None if self.acceptance_from is None else f"the {self.acceptance_from}"
+
     def document(self) -> dict[str, Any]:
         """The look as JSON: times in seconds, shares from 0 to 1, null where nothing tells."""
         return {
@@ -99,6 +106,7 @@ class Figures:
             **{metric.name: self.value(metric.name) for metric in METRICS},
             "acceptance_from": self.acceptance_from,
             "answers": self.total.answers,
+            "answers_with_drafts": self.total.speculating,
             "answers_without_usage": self.total.untold,
             "answers_judged_as_json": self.total.untyped,
             "lost_records": self.lost,
@@ -110,6 +118,7 @@ class Figures:
                     "answers": tally.answers,
                     "error_rate": tally.error_rate,
                     "validity": tally.validity,
+                    "answers_with_drafts": tally.speculating,
                     "acceptance_rate": tally.speculation.rate,
                     "acceptance_length": tally.speculation.length,
                     "latency_p50": tally.latency(0.5),

@@ -62,7 +62,7 @@ def _totals(figures: Figures) -> Table:
     for column in range(_COLUMNS):
         table.add_column(justify="right" if column % 2 else "left", style="bold" if column % 2 else "dim", no_wrap=True)
     cells = [(metric.name, shown(metric, figures.value(metric.name))) for metric in METRICS]
-    cells.append(("acceptance from", figures.acceptance_from or shown(METRICS[0], None)))
+    cells.append(("acceptance from", figures.acceptance_told_by or shown(METRICS[0], None)))
     cells.append(("lost records", f"{figures.lost:,}"))
     pairs = _COLUMNS // 2
     for start in range(0, len(cells), pairs):

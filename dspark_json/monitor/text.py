@@ -56,8 +56,8 @@ def summary_lines(target: str, figures: Figures, alerts: Sequence[AlertWatch]) -
     yield headline(target, figures)
     for metric in METRICS:
         told = (
-            f"  (told by the {figures.acceptance_from})"
-            if metric.name.startswith("acc") and figures.acceptance_from
+            f"  (told by {figures.acceptance_told_by})"
+            if metric.name.startswith("acc") and figures.acceptance_told_by
             else ""
         )
         yield f"  {metric.name:<18}{shown(metric, figures.value(metric.name)):>10}{told}"

@@ -53,6 +53,7 @@ def test_text_and_page_tell_the_same_and_obey_nobody() -> None:
         assert "\u202e" not in said
         assert said.count(r"\x1b[31m[red]\u202e") == 5
         assert "DOWN: " in said
+        assert "1 of 3 answers" in said
         assert "alert lag > 30s: FIRING (90.00 s)" in said
         assert "3 answers in the last 1m" in said
         assert "truncated=1" in said

@@ -168,6 +168,9 @@ def test_acceptance_is_what_the_answers_tell(tmp_path: Path) -> None:
     watch.look()
     figures = watch.figures(60)
     assert (figures.acceptance_from, figures.speculation) == ("answers", Speculation(6, 10, 5))
+    assert figures.acceptance_told_by == "2 of 4 answers"
+    document = figures.document()
+    assert document["answers_with_drafts"] == document["groups"][0]["answers_with_drafts"] == 2
 
 
 @contextmanager

@@ -28,7 +28,8 @@ DESCRIPTION: Final = (
     "port. Whatever it starts in its process group is ended before the next one. Any of vLLM's speculation methods\n"
     'will do; DSpark itself ("method": "dspark") needs a GPU. With --grammar on,off each server is asked with and\n'
     "without structured output in turn, which shows how many answers are malformed without it. The spread is that of\n"
-    "blocks on one start; what differs from start to start it does not show. Needs dspark-json[bench]."
+    "blocks on one start; what differs from start to start it does not show. Fewer than 50 requests, or 3 blocks, of\n"
+    "each length name no best one. Needs dspark-json[bench]."
 )
 EXAMPLES: Final = """\
 examples:
@@ -74,12 +75,15 @@ def run(options: argparse.Namespace) -> int:
     require(options)
     from dspark_json.cli.bench.serving.command_keys import without_keys
     from dspark_json.cli.bench.serving.machine import machine
-    from dspark_json.cli.bench.serving.sweep import best_length
+    from dspark_json.cli.bench.serving.sweep import best_length, too_few_for_best
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
     sweep = _sweep(options)
+    too_few = too_few_for_best(sweep.plan.requests, len(sweep.plan.ranges())) if len(options.lengths) > 1 else ""
+    if too_few:
+        say(too_few)
     points, failed = _measure(options, sweep, say)
     best = {grammar: best_length([one for one in points if one.grammar == grammar]) for grammar in options.grammar}
     document: dict[str, Any] = {

@@ -125,7 +125,7 @@ def _result(key: Key, runs: Mapping[Key, list[Run]], answers: SparkAnswers) -> d
         "narrow": pipeline.narrow,
         "records_per_cpu_s": round(answers.records / cpu_s.value),
         "records_per_s": round(answers.records / wall_s.value),
-        "mb_per_s": round(answers.bytes / MEGABYTE / wall_s.value, 1),
+        "mb_per_s": round(answers.bytes / MEGABYTE / wall_s.value, 4),
         **_figure("cpu_s", cpu_s),
         **_figure("wall_s", wall_s),
         "batch_p50_ms": round(median(times)),

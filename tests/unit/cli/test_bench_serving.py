@@ -200,6 +200,21 @@ def test_others_are_said_to_ask_only_where_all_drafts_of_this_load_are_known() -
     assert "others" not in began_anew
 
 
+def test_the_speed_of_json_is_in_a_unit_that_makes_no_figure_a_small_fraction() -> None:
+    for speeds, said in (
+        ((0.0014, 0.0029), ["JSON, kB/s", "1.4 (1.4 to 1.4)", "2.9 (2.9 to 2.9)"]),
+        ((0.0000123, 5.0), ["JSON, B/s", "12.3 (12.3 to 12.3)", "5,000,000 (5,000,000 to 5,000,000)"]),
+        ((1.5, 0.0), ["JSON, MB/s", "1.5 (1.5 to 1.5)", "0 (0 to 0)"]),
+        ((None, None), ["JSON, MB/s", "–", "–"]),
+    ):
+        servers = [
+            figures([block(answer())]) | {"json_mb_per_second": speed, "json_mb_per_second_ci": [speed, speed]}
+            for speed in speeds
+        ]
+        rows = server_rows(servers, None)
+        assert next(row for row in rows if row[0].startswith("JSON, ")) == said
+
+
 def test_a_share_is_none_or_all_only_where_it_is() -> None:
     texts = {0: "0.0 %", 0.0004: "< 0.1 %", 0.0006: "0.1 %", 0.9994: "99.9 %", 0.9996: "> 99.9 %", 1: "100.0 %"}
     assert {share: percent(share) for share in texts} == texts

@@ -160,8 +160,9 @@ def _write(
     said: Sequence[str],
 ) -> None:
     from dspark_json.cli.bench.serving.report import bullets, circumstances, picture_link, write_report
-    from dspark_json.cli.bench.serving.rows import markdown_table, number
+    from dspark_json.cli.bench.serving.rows import markdown_table
     from dspark_json.cli.bench.serving.shares import percent
+    from dspark_json.cli.bench.units import number
 
     by_schema = [
         [f"{one['name']}: {name}", str(of_it["answers"]), number(of_it["json_bytes"]), percent(of_it["json_valid"]),

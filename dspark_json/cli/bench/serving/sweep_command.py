@@ -222,8 +222,9 @@ def _write(
 
 
 def _row(result: dict[str, Any]) -> list[str]:
-    from dspark_json.cli.bench.serving.rows import acceptance_length, acceptance_rate, number, with_interval
+    from dspark_json.cli.bench.serving.rows import acceptance_length, acceptance_rate, with_interval
     from dspark_json.cli.bench.serving.shares import percent
+    from dspark_json.cli.bench.units import number
 
     return [
         str(result["length"]),

@@ -256,5 +256,7 @@ def _window(text: str) -> float:
 
     seconds = duration(text)
     if seconds is None or seconds < 1:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a duration such as 90s, 5m or 1h, from 1s to 7d')
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a duration with its unit, such as 90s, 5m or 1h, from 1s to 7d'
+        )
     return seconds

@@ -243,12 +243,22 @@ def test_what_is_wrong_is_told_in_one_line(arguments: tuple[str, ...], said: str
     assert told.count("\n") == 1
 
 
-def test_a_window_that_is_no_duration_is_told_with_the_usage(
-    monitor: Monitor, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--window", "soon", '"soon" is not a duration with its unit'),
+        ("--window", "2", '"2" is not a duration with its unit'),
+        ("--interval", "2 s", '"2 s" is not a number of seconds, without a unit'),
+    ],
+)
+def test_what_is_no_duration_is_told_with_the_usage(
+    option: str, text: str, said: str, monitor: Monitor, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        monitor("/x", "--window", "soon")
-    assert capfd.readouterr().err.startswith("usage: ")
+        monitor("/x", option, text)
+    told = capfd.readouterr().err
+    assert told.startswith("usage: ")
+    assert said in told
 
 
 @dataclass

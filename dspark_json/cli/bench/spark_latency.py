@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +18,11 @@ from dspark_json.cli.bench.measured import BenchServer, Spent, bench_server
 from dspark_json.cli.bench.spark_session import jvm_pid, local_spark
 from dspark_json.errors import DSparkJsonError
 from dspark_json.schema.ddl import to_ddl
+from dspark_json.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -81,8 +82,7 @@ def measure_latency(plan: LatencyPlan, say: Say, remedy: str) -> list[dict[str, 
     A server with the hook answers from memory, and a stream reads its spool, all columns with typed content. Each task
     notes when it hands each row over; Spark collects these notes with the progress of the micro-batch (``observe``).
     """
-    with tempfile.TemporaryDirectory(prefix="dspark-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with scratch_folder("dspark-bench-") as folder:
         delta = "delta" in plan.sinks
         with local_spark(folder, cores=plan.cores, connector=True, delta=delta, remedy=remedy) as spark:
             return [_measured(spark, plan, sink, folder, say) for sink in plan.sinks]

@@ -273,6 +273,36 @@ def test_a_server_that_answers_nothing_but_the_warming_up_is_told_by_the_exit_st
     assert document["servers"][0]["answers"] == 0
 
 
+def test_a_file_that_can_not_be_written_in_the_end_costs_neither_the_figures_nor_the_other_file(
+    bench: Bench, tmp_path: Path
+) -> None:
+    png, markdown = tmp_path / "to be" / "load.png", tmp_path / "load.md"
+    png.parent.mkdir()
+
+    async def removing(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and png.parent.exists():
+            png.parent.rmdir()
+        await ReplayApp(speed=1e6)(scope, receive, send)
+
+    with serving(removing) as address:
+        document, said = bench(
+            *("serve", "--endpoint", address, "--json", "--requests", 3, "--schemas", "order"),
+            *("--png", png, "--markdown", markdown),
+            status=2,
+        )
+    assert document["servers"][0]["answers"] == 3
+    assert "load.png" in said.splitlines()[-1]
+    assert "| requests | 3 |" in markdown.read_text()
+
+
+def test_a_log_that_can_not_be_written_costs_only_its_length(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "k3.log").mkdir()
+    words = ("spec-sweep", "--serve", REPLAY, "--json", "--requests", 2, "--schemas", "order", "--logs", tmp_path)
+    document, _ = bench(*words, "--lengths", "2,3", status=1)
+    assert [result["length"] for result in document["results"]] == [2]
+    assert "k3.log" in document["failed"]["3"]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -280,6 +310,7 @@ def test_a_server_that_answers_nothing_but_the_warming_up_is_told_by_the_exit_st
         (("--endpoint", "localhost"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://a,http://b"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://127.0.0.1:1", "--png", "/no/such/folder/a.png"), "DSPARK_JSON_INVALID_OPTION"),
+        (("--endpoint", "http://127.0.0.1:1", "--markdown", "/proc/report.md"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://127.0.0.1:1", "--api-key-file", "/no/such/key"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://127.0.0.1:1", "--baseline-model", "m"), "DSPARK_JSON_INVALID_OPTION"),
     ],

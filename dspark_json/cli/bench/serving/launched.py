@@ -17,6 +17,7 @@ from dspark_json.cli.bench.serving.command_keys import HIDDEN, keys_of
 from dspark_json.cli.model_server import server_address
 from dspark_json.errors import EndpointUnreachableError, InvalidOptionError, ListenError, ServerEndedError
 from dspark_json.printable import printable
+from dspark_json.spool.os_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,11 @@ class LaunchedServer:
 
     def __init__(self, command: Sequence[str], endpoint: str, log: Path, patience: float) -> None:
         _require_unused(endpoint)
-        with log.open("ab") as output:
+        try:
+            output = log.open("ab")
+        except OSError as error:
+            raise InvalidOptionError(f"the server's log \"{log}\" can't be written: {reason(error)}") from None
+        with output:
             self._process = subprocess.Popen(  # noqa: S603 - the user's command, which this is to run
                 [sys.executable, "-m", _GUARD, *command],
                 stdin=subprocess.PIPE,

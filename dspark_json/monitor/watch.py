@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import httpx
-
 from dspark_json.errors import DSparkJsonError, EndpointError, RecordsExpiredError, SpoolError
 from dspark_json.monitor.checkpoint import committed
 from dspark_json.monitor.counters import SpeculationCounters
 from dspark_json.monitor.figures import Figures, Lag, figures_of
 from dspark_json.monitor.intake import AnswerReader
+from dspark_json.monitor.metrics_page import metrics_page
 from dspark_json.monitor.speculation import Speculation
 from dspark_json.monitor.web_address import shown_place
 from dspark_json.monitor.window import Window
@@ -37,7 +36,6 @@ __all__ = ["Watch", "WatchSettings"]
 
 _US: Final = 1_000_000
 _COUNTERS_TIMEOUT_S: Final = 2.0
-_MOST_METRICS_BYTES: Final = 16 << 20
 _SCHEMAS_AGAIN_S: Final = 5.0
 
 
@@ -327,7 +325,7 @@ class _ServerCounters:
             return None
         self.asking.add(url)
         try:
-            return _text(url)
+            return metrics_page(url, _COUNTERS_TIMEOUT_S)
         finally:
             self.asking.discard(url)
 
@@ -337,24 +335,3 @@ class _ServerCounters:
         if self.settings.reader.local:
             return ()
         return [f"{found.address}/metrics" for found in spools.values() if found.answered]
-
-
-def _text(url: str) -> str | None:
-    """A page of metrics; None where there is none, or a larger one. No key is sent: a server's own need none."""
-    deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
-    asked = {"accept-encoding": "identity"}  # a small page could unfold to any size
-    page = bytearray()
-    try:
-        with (
-            httpx.Client(timeout=_COUNTERS_TIMEOUT_S, trust_env=False, follow_redirects=False, headers=asked) as client,
-            client.stream("GET", url) as answer,
-        ):
-            if answer.status_code != httpx.codes.OK or "content-encoding" in answer.headers:
-                return None
-            for part in answer.iter_raw():
-                page += part
-                if len(page) > _MOST_METRICS_BYTES or time.monotonic() > deadline:
-                    return None
-    except (httpx.HTTPError, httpx.InvalidURL):
-        return None
-    return page.decode(errors="replace")

@@ -14,7 +14,7 @@ from dspark_json.cli.bench.cpu_times import PYTHON, CpuClock, CpuTimes
 from dspark_json.cli.bench.spark_answers import prepare_answers
 from dspark_json.cli.bench.spark_pipelines import BASELINE, Pipeline, pipelines, stream
 from dspark_json.cli.bench.spark_session import collect_garbage, jvm_pid, local_spark
-from dspark_json.cli.bench.statistics import median_over_rounds
+from dspark_json.cli.bench.statistics import median_over_rounds, quantile_of
 from dspark_json.errors import DSparkJsonError
 from dspark_json.scratch import scratch_folder
 
@@ -128,8 +128,8 @@ def _result(key: Key, runs: Mapping[Key, list[Run]], answers: SparkAnswers) -> d
         "mb_per_s": round(answers.bytes / MEGABYTE / wall_s.value, 4),
         **_figure("cpu_s", cpu_s),
         **_figure("wall_s", wall_s),
-        "batch_p50_ms": round(median(times)),
-        "batch_p99_ms": round(times[int(0.99 * len(times))]),
+        "batch_p50_ms": round(quantile_of(times, 0.5)),
+        "batch_p99_ms": round(quantile_of(times, 0.99)),
     }
     for name, narrow in (("", False), ("_narrow", True)):
         baseline = runs.get((sink, Pipeline(BASELINE, pipeline.columns, narrow)))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dspark_json.cli.bench.serving.acceptance import Counters, Growth
 from dspark_json.cli.bench.serving.blocks import Block, Failures, Plan
 from dspark_json.cli.bench.serving.command_keys import without_keys
 from dspark_json.cli.bench.serving.figures import figures, ratios
@@ -25,6 +24,7 @@ from dspark_json.cli.bench.serving.sweep import Best, Point, best_length
 from dspark_json.cli.bench.serving.sweep_command import lengths
 from dspark_json.cli.main import parser
 from dspark_json.errors import InvalidOptionError, ServerEndedError
+from dspark_json.monitor.counters import Counters, Growth
 from dspark_json.monitor.speculation import Speculation
 from dspark_json.replay.recording import packaged_recordings
 
@@ -165,6 +165,11 @@ def test_counters_are_summed_over_engines_and_only_their_growth_counts() -> None
 def test_counters_of_a_server_that_was_started_anew_count_from_zero_and_say_so() -> None:
     growth = Counters.of(METRICS.format(5, 15, 3)).since(Counters.of(METRICS.format(110, 330, 107)))
     assert growth == Growth(Speculation(3, 15, 5), reset=True)
+    anew, started = METRICS.format(200, 400, 190), "process_start_time_seconds {}\n"
+    restarted = Counters.of(anew + started.format(2)).since(
+        Counters.of(METRICS.format(110, 330, 107) + started.format(1))
+    )
+    assert restarted == Growth(Speculation(190, 400, 200), reset=True), "however far it is since"
     told = figures([block(answer(), counted=growth)])
     assert told["acceptance"]["counters"]["resets"] == 1
     assert any("began anew" in remark for remark in remarks("endpoint", told))

@@ -23,6 +23,7 @@ thing, and what to do next: ``DSPARK_JSON_UNKNOWN_OPTION: "maxOfsetsPerTrigger" 
      │    └── BeyondEndError            DSPARK_JSON_BEYOND_END
      ├── EndpointError
      │    ├── EndpointUnreachableError  DSPARK_JSON_ENDPOINT_UNREACHABLE
+     │    ├── ServerEndedError          DSPARK_JSON_SERVER_ENDED
      │    ├── ListenError               DSPARK_JSON_LISTEN
      │    ├── EndpointAnswerError       DSPARK_JSON_ENDPOINT_ANSWER
      │    ├── EndpointKeyError          DSPARK_JSON_ENDPOINT_KEY
@@ -196,6 +197,12 @@ class EndpointUnreachableError(EndpointError):
     """Nobody answers there, or not in time."""
 
     code = "DSPARK_JSON_ENDPOINT_UNREACHABLE"
+
+
+class ServerEndedError(EndpointError):
+    """A server that a command of this package started has ended by itself; the message has its last words."""
+
+    code = "DSPARK_JSON_SERVER_ENDED"
 
 
 class EndpointAnswerError(EndpointError):

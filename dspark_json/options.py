@@ -91,7 +91,7 @@ def _integer(minimum: int, maximum: int = _HIGHEST) -> Parser:
     def parse(text: str) -> int:
         bounds = f"a whole number of at least {minimum}" + ("" if maximum == _HIGHEST else f" and at most {maximum}")
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip()):
-            raise _Refusal(f"allowed is {bounds}")
+            raise _Refusal(f"allowed is {bounds}{_without_unit(text)}")
         value = int(text)
         if not minimum <= value <= maximum:
             raise _Refusal(f"allowed is {bounds}")
@@ -104,13 +104,17 @@ def _number(minimum: int, maximum: int, *, exclusive: bool = False) -> Parser:
     def parse(text: str) -> float:
         words = f"a number {'above' if exclusive else 'of at least'} {minimum} and at most {maximum}"
         if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text.strip()):
-            raise _Refusal(f"allowed is {words}")
+            raise _Refusal(f"allowed is {words}{_without_unit(text)}")
         value = float(text)
         if not minimum <= value <= maximum or (exclusive and value == minimum):
             raise _Refusal(f"allowed is {words}")
         return value
 
     return parse
+
+
+def _without_unit(text: str) -> str:
+    return ", without a unit" if re.fullmatch(r"[0-9.]+\s*[A-Za-z%]+", text.strip()) else ""
 
 
 def _device(text: str) -> str:

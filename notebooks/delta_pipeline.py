@@ -13,6 +13,9 @@
 # MAGIC The answers are made up (`orders.py`, beside this notebook) and go through the hook into a spool. On
 # MAGIC Databricks run it on a single-node cluster with the package and the connector's jar as libraries; with a
 # MAGIC server of yours the source is `.option("vllm_endpoint", …)` in place of the folder.
+# MAGIC
+# MAGIC The tables are in a schema of their own, `dspark_shop`. **The next cell drops the schema of that name, with
+# MAGIC all of its tables**, so that the notebook can be run again: if you have such a schema, change the name first.
 
 # COMMAND ----------
 

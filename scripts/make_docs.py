@@ -16,6 +16,7 @@ from dspark_json import errors
 from dspark_json.capture.metrics import COUNTERS, LANE_GAUGES
 from dspark_json.doctor.troubleshooting import CHECKS, SPARK_TROUBLES, TROUBLES
 from dspark_json.errors import DSparkJsonError
+from dspark_json.monitor.exporter import LONGEST_NAME, exported
 from dspark_json.options import HOOK_OPTIONS, READER_OPTIONS, options_table
 from dspark_json.source.metrics import READ_METRICS, STREAM_METRICS
 
@@ -49,7 +50,8 @@ def metrics_page() -> str:
     """What the hook and the connector count."""
     return f"""# Metrics
 
-Made from `dspark_json/capture/metrics.py` and `dspark_json/source/metrics.py` by `make docs`; change it there.
+Made from `dspark_json/capture/metrics.py`, `dspark_json/source/metrics.py` and `dspark_json/monitor/` by `make docs`;
+change it there.
 
 ## Of the server
 
@@ -71,6 +73,15 @@ In `lastProgress` alone, from the planner:
 {_meanings(STREAM_METRICS)}
 The Python source has no place for metrics in Spark: its log (`dspark_json`) tells the same, with
 `[DSpark] parsed 1243 bytes in 87 µs` for each batch at level DEBUG.
+
+## Of the monitor
+
+`dspark-json monitor --listen` gives gauges over its window; a figure that nothing tells is left out.
+
+{_meanings(exported())}
+`dspark_monitor_contents` has the labels `model`, `schema` and `parse_status`. Clients choose the first two:
+names of more than {LONGEST_NAME} characters are cut and end in `…`, those that are the same then are counted together,
+and `\\`, `"` and line feeds are escaped. No other metric of this product has a text from outside in a label.
 """
 
 

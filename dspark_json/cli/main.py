@@ -36,6 +36,18 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141
 
 
+class _CommandParser(argparse.ArgumentParser):
+    """A subcommand's: what it does not know it tells with its own usage, not with that of the whole."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line of all subcommands."""
     top = argparse.ArgumentParser(
@@ -44,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Example: dspark-json tail http://localhost:8000 --follow",
     )
     top.add_argument("--version", action="version", version=f"dspark-json {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_CommandParser)
     for name, module in _COMMANDS:
         sub = commands.add_parser(
             name,

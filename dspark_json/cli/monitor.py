@@ -30,7 +30,8 @@ DESCRIPTION: Final = (
     "Show figures of the answers of servers with the hook, or of a spool folder, over the last --window: answers and\n"
     "tokens a second, error rate, validity and parse_status by model and schema, how well drafts were accepted, and\n"
     "latency. Acceptance is what the answers tell (vLLM's --enable-per-request-metrics), else what the server's own\n"
-    "counters (/metrics) grew by. lag is that of a stream, whose checkpoint is given.\n"
+    "counters (/metrics) grew by. lag is that of a stream, whose checkpoint is given. A server that is down is\n"
+    "shown as that, and picked up when it comes; with --once all must answer.\n"
     "\n"
     "An alert is METRIC OPERATOR NUMBER [for DURATION]. It fires when every look for that long has crossed the bound.\n"
     "With --once there is one look: each alert is about all answers of the last DURATION together (--window if it has\n"
@@ -47,7 +48,7 @@ examples:
 
 A server on another machine wants the hook's key (DSPARK_API_KEY of the server), from --key-file or from the
 environment's DSPARK_API_KEY. Metrics: answers_per_s, tokens_per_s, validity, error_rate, acceptance_rate,
-acceptance_length, latency_p50, latency_p99, lag, lag_records.
+acceptance_length, latency_p50, latency_p99, lag, lag_records, servers_down.
 """
 
 EXIT_FIRING: Final = 1
@@ -119,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
             windows_s=sorted({options.window, *of_alerts}),
             counters_url=options.server_metrics,
             checkpoint=options.checkpoint,
+            all_up=options.once,
         )
     )
     teller = _Teller(options.target, None if options.webhook is None else Webhook(options.webhook), options.window)
@@ -202,8 +204,9 @@ def _print(options: argparse.Namespace, figures: Figures, alerts: Sequence[Alert
 
 
 def _note(figures: Figures, noted: frozenset[str]) -> frozenset[str]:
-    """Say the notes that the last look did not have, whatever their numbers; gives what there is now."""
+    """Say what is down and the notes that the last look did not have, whatever their numbers; gives what is now."""
     notes = {re.sub(r"[0-9][0-9,.]*", "#", note): note for note in figures.notes}
+    notes |= {f"down: {address}": why for address, why in figures.down.items()}
     for kind, note in notes.items():
         if kind not in noted:
             output.note(note)
@@ -253,5 +256,7 @@ def _window(text: str) -> float:
 
     seconds = duration(text)
     if seconds is None or seconds < 1:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a duration such as 90s, 5m or 1h, from 1s to 7d')
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a duration with its unit, such as 90s, 5m or 1h, from 1s to 7d'
+        )
     return seconds

@@ -46,7 +46,9 @@ def seconds_up_to(most: float) -> Callable[[str], float]:
     def seconds(text: str) -> float:
         found = _real(text)
         if not 0 < found <= most:
-            raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds above 0')
+            raise argparse.ArgumentTypeError(
+                f'"{text}" is not a number of seconds, without a unit, above 0 and at most {most:g}'
+            )
         return found
 
     return seconds

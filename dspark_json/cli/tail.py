@@ -169,6 +169,8 @@ class _Tail:
         assert isinstance(self._start, int)
         if self._start < extent.first:
             _tell_lost(lane, self._start, extent.first)
+        elif self._start >= extent.next:
+            _tell_end(lane, self._start, extent)
         return max(self._start, extent.first)
 
     def _print(self, record: StoredRecord) -> None:
@@ -197,6 +199,14 @@ def _lane(text: str) -> str:
 
 def _tell_lost(lane: str, first: int, stop: int) -> None:
     output.note(f"records {first} to {stop - 1} of lane {lane} are no longer kept; going on at {stop}")
+
+
+def _tell_end(lane: str, start: int, extent: LaneExtent) -> None:
+    if extent.next == extent.first:
+        held = f"lane {lane} holds no record; its next one will be {extent.next}"
+    else:
+        held = f"lane {lane} holds records {extent.first} to {extent.next - 1}"
+    output.note(f"there is no record {start} yet: {held}")
 
 
 def _as_json(line: bytes) -> bytes:

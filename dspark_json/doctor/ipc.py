@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dspark_json.device.reader import RingReader
 from dspark_json.device.writer import ControlFile, RingWriter
 from dspark_json.errors import DSparkJsonError
+from dspark_json.scratch import scratch_folder
 from dspark_json.spool.access import IndexSlice
 
 if TYPE_CHECKING:
@@ -31,13 +31,12 @@ def ring_problem(make: Callable[[Path], DeviceMemory]) -> str:
 
     ``make`` allocates ``RING_BYTES``, for a lane's folder. Raises what it raises.
     """
-    with tempfile.TemporaryDirectory(prefix="dspark-doctor-") as name:
-        lane = Path(name)
+    with scratch_folder("dspark-doctor-") as lane:
         ring = RingWriter(ControlFile(lane), make(lane))
         try:
             ring.append(0, _LINES)
             child = subprocess.run(  # noqa: S603 - our own module
-                [sys.executable, "-m", "dspark_json.doctor.ipc", name],
+                [sys.executable, "-m", "dspark_json.doctor.ipc", str(lane)],
                 capture_output=True,
                 text=True,
                 timeout=_SECONDS,

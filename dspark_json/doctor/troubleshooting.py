@@ -104,6 +104,11 @@ TROUBLES: Final = (
         ("server",),
     ),
     Trouble(
+        "DSPARK_JSON_SERVER_ENDED",
+        "The server that `bench spec-sweep` or the demo started has ended: a wrong argument, no memory, no GPU.",
+        "Read the log that the message names, and run the command by itself.",
+    ),
+    Trouble(
         "DSPARK_JSON_LISTEN",
         "The address is in use, is not one of this machine's, or needs rights that the user lacks.",
         "Choose another port, or stop what listens there (`ss -ltnp`).",

@@ -34,9 +34,11 @@ _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LONGEST_S: Final = 7 * 86_400.0
 _NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
-_DURATION: Final = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
+_DURATION: Final = re.compile(rf"({_NUMBER})\s*(ms|s|m|h|d)")
+# A number may have its unit behind a blank, as sizes of options have it.
+_QUANTITY: Final = r"\S+(?:\s+(?!for\b)[A-Za-z%]+)?"
 _ALERT: Final = re.compile(
-    r"(?P<metric>[^\s<>=!]+)\s*(?P<operator>[<>=!]+)\s*(?P<bound>\S+)(?:\s+for\s+(?P<time>\S+))?"
+    rf"(?P<metric>[^\s<>=!]+)\s*(?P<operator>[<>=!]+)\s*(?P<bound>{_QUANTITY})(?:\s+for\s+(?P<time>{_QUANTITY}))?"
 )
 _SHOWN: Final = 100
 
@@ -95,14 +97,16 @@ def parse_alert(text: str) -> Alert:
     if match["time"] is not None:
         found = duration(match["time"])
         if found is None:
-            raise _refused(text, f'"{printable(match["time"], _SHOWN)}" is not a duration', "90s, 5m, 1h; 7d at most")
+            raise _refused(
+                text, f'"{printable(match["time"], _SHOWN)}" is not a duration with its unit', "90s, 5m, 1h; 7d at most"
+            )
         for_s = found
     return Alert(" ".join(text.split()), metric, match["operator"], bound, for_s)
 
 
 def duration(text: str) -> float | None:
-    """Seconds above 0 from a text such as ``90s``, ``5m`` or ``1h``, a week at most; None where it is none."""
-    match = _DURATION.fullmatch(text)
+    """Seconds above 0 from a text such as ``90s``, ``5 m`` or ``1h``, a week at most; None where it is none."""
+    match = _DURATION.fullmatch(text.strip())
     if match is None:
         return None
     seconds = float(match[1]) * _UNITS[match[2]]
@@ -120,7 +124,7 @@ def shown_seconds(seconds: float) -> str:
 def _bound(text: str, metric: Metric, written: str) -> float:
     number = re.fullmatch(_NUMBER, written)
     if metric.unit == "share":
-        if re.fullmatch(rf"{_NUMBER}%", written):
+        if re.fullmatch(rf"{_NUMBER}\s*%", written):
             value = float(written[:-1]) / 100
         elif number is not None:
             value = float(written)

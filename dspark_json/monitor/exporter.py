@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -14,32 +15,39 @@ from dspark_json.spool.os_errors import reason
 if TYPE_CHECKING:
     from dspark_json.monitor.figures import Figures
 
-__all__ = ["Exporter", "exported_names", "metrics_text"]
+__all__ = ["Exporter", "exported", "metrics_text"]
 
 _NAMES: Final = {metric.name: f"dspark_monitor_{metric.name}" for metric in METRICS}
 _CONTENTS: Final = "dspark_monitor_contents"
 _READ_AT: Final = "dspark_monitor_read_at_seconds"
+_CONTENTS_DOC: Final = "Contents in the window, by how their parse went."
+_READ_AT_DOC: Final = "When the monitor last could read all that it watches."
+LONGEST_NAME: Final = 100
+"""Characters of a name in a label; a longer one is cut, with an ellipsis at its end."""
 
 
-def exported_names() -> frozenset[str]:
-    """All names that the text has."""
-    return frozenset({*_NAMES.values(), _CONTENTS, _READ_AT})
+def exported() -> dict[str, str]:
+    """All names that the text has, each with its meaning."""
+    told = {_NAMES[metric.name]: f"{metric.doc[0].upper()}{metric.doc[1:]}." for metric in METRICS}
+    return {**told, _CONTENTS: _CONTENTS_DOC, _READ_AT: _READ_AT_DOC}
 
 
 def metrics_text(figures: Figures) -> str:
     """Gauges over the monitor's window; a figure that nothing tells is left out."""
     lines = []
+    docs = exported()
     for metric in METRICS:
         name, value = _NAMES[metric.name], figures.value(metric.name)
-        lines += [f"# HELP {name} {metric.doc[0].upper()}{metric.doc[1:]}.", f"# TYPE {name} gauge"]
+        lines += [f"# HELP {name} {docs[name]}", f"# TYPE {name} gauge"]
         if value is not None:
             lines.append(f"{name} {value:.9g}")
-    lines += [f"# HELP {_CONTENTS} Contents in the window, by how their parse went.", f"# TYPE {_CONTENTS} gauge"]
+    lines += [f"# HELP {_CONTENTS} {_CONTENTS_DOC}", f"# TYPE {_CONTENTS} gauge"]
+    contents: Counter[str] = Counter()  # cut names may be the same, and a series may stand once only
     for (model, schema), tally in figures.groups.items():
         for status, count in sorted(tally.statuses.items()):
-            labels = f'model="{_escaped(model)}",schema="{_escaped(schema)}",parse_status="{status}"'
-            lines.append(f"{_CONTENTS}{{{labels}}} {count}")
-    lines += [f"# HELP {_READ_AT} When the monitor last could read all that it watches.", f"# TYPE {_READ_AT} gauge"]
+            contents[f'model="{_label(model)}",schema="{_label(schema)}",parse_status="{status}"'] += count
+    lines += [f"{_CONTENTS}{{{labels}}} {count}" for labels, count in contents.items()]
+    lines += [f"# HELP {_READ_AT} {_READ_AT_DOC}", f"# TYPE {_READ_AT} gauge"]
     if figures.read_us is not None:
         lines.append(f"{_READ_AT} {figures.read_us / 1_000_000:.3f}")
     return "\n".join(lines) + "\n"
@@ -97,5 +105,7 @@ class Exporter:
         self._server.server_close()
 
 
-def _escaped(text: str) -> str:
+def _label(name: str) -> str:
+    """A name that clients choose, as a label's value: cut, and escaped as the format wants it."""
+    text = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

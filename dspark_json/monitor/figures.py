@@ -40,6 +40,7 @@ METRICS: Final = (
     Metric("latency_p99", "seconds", "the 99th percentile of that"),
     Metric("lag", "seconds", "the age of the oldest record that the stream of --checkpoint has yet to write"),
     Metric("lag_records", "number", "how many records that stream has yet to write"),
+    Metric("servers_down", "number", "how many of the servers do not answer, or have left their spool's folder"),
 )
 
 
@@ -56,6 +57,7 @@ class Figures:
     """One look. ``window_s`` is what the figures are over; the lag is that of now, None where no stream is watched.
 
     ``acceptance_from`` says who told of drafts: the answers themselves, or the server's counters.
+    ``down`` says of each address whose server is down that it is, and what that means for the figures.
     ``read_us`` is when a look last could read all that there was to read, without a note; None before.
     """
 
@@ -69,6 +71,7 @@ class Figures:
     lost: int = 0
     notes: Sequence[str] = ()
     read_us: int | None = None
+    down: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
         """A figure by its name in ``METRICS``; None where nothing tells it."""
@@ -84,8 +87,16 @@ class Figures:
             "latency_p99": total.latency(0.99),
             "lag": None if self.lag is None else self.lag.seconds,
             "lag_records": None if self.lag is None else self.lag.records,
+            "servers_down": len(self.down),
         }
         return values[metric]
+
+    @property
+    def acceptance_told_by(self) -> str | None:
+        """Who told of drafts, in words: of the answers, how many; None where nobody did."""
+        if self.acceptance_from == "answers":
+            return f"{self.total.speculating:,} of {self.total.answers:,} answers"
+        return None if self.acceptance_from is None else f"the {self.acceptance_from}"
 
     def document(self) -> dict[str, Any]:
         """The look as JSON: times in seconds, shares from 0 to 1, null where nothing tells."""
@@ -95,6 +106,7 @@ class Figures:
             **{metric.name: self.value(metric.name) for metric in METRICS},
             "acceptance_from": self.acceptance_from,
             "answers": self.total.answers,
+            "answers_with_drafts": self.total.speculating,
             "answers_without_usage": self.total.untold,
             "answers_judged_as_json": self.total.untyped,
             "lost_records": self.lost,
@@ -106,6 +118,7 @@ class Figures:
                     "answers": tally.answers,
                     "error_rate": tally.error_rate,
                     "validity": tally.validity,
+                    "answers_with_drafts": tally.speculating,
                     "acceptance_rate": tally.speculation.rate,
                     "acceptance_length": tally.speculation.length,
                     "latency_p50": tally.latency(0.5),
@@ -114,6 +127,7 @@ class Figures:
                 }
                 for (model, schema), tally in self.groups.items()
             ],
+            "down": dict(self.down),
             "notes": list(self.notes),
         }
 
@@ -127,6 +141,7 @@ def figures_of(
     lost: int = 0,
     notes: Sequence[str] = (),
     read_us: int | None = None,
+    down: Mapping[str, str] | None = None,
 ) -> Figures:
     """The figures of a window.
 
@@ -149,4 +164,16 @@ def figures_of(
         speculation, source = since_start, "server since its start"
     else:
         speculation, source = Speculation(), None
-    return Figures(now_us, window.seconds, total, speculation, source, groups, lag, lost, tuple(notes), read_us)
+    return Figures(
+        now_us,
+        window.seconds,
+        total,
+        speculation,
+        source,
+        groups,
+        lag,
+        lost,
+        tuple(notes),
+        read_us,
+        dict(down or {}),
+    )

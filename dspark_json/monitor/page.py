@@ -52,6 +52,7 @@ def rendered(target: str, figures: Figures, alerts: Sequence[AlertWatch]) -> Ren
     if figures.groups:
         parts.append(_groups(figures))
     parts += [Text(alert_line(watch), style="bold red" if watch.firing else "green") for watch in alerts]
+    parts += [Text(f"DOWN: {printable(why)}", style="bold red") for why in figures.down.values()]
     parts += [Text(f"note: {printable(note)}", style="yellow") for note in figures.notes]
     return Group(*parts)
 
@@ -61,7 +62,7 @@ def _totals(figures: Figures) -> Table:
     for column in range(_COLUMNS):
         table.add_column(justify="right" if column % 2 else "left", style="bold" if column % 2 else "dim", no_wrap=True)
     cells = [(metric.name, shown(metric, figures.value(metric.name))) for metric in METRICS]
-    cells.append(("acceptance from", figures.acceptance_from or shown(METRICS[0], None)))
+    cells.append(("acceptance from", figures.acceptance_told_by or shown(METRICS[0], None)))
     cells.append(("lost records", f"{figures.lost:,}"))
     pairs = _COLUMNS // 2
     for start in range(0, len(cells), pairs):

@@ -56,8 +56,8 @@ def summary_lines(target: str, figures: Figures, alerts: Sequence[AlertWatch]) -
     yield headline(target, figures)
     for metric in METRICS:
         told = (
-            f"  (told by the {figures.acceptance_from})"
-            if metric.name.startswith("acc") and figures.acceptance_from
+            f"  (told by {figures.acceptance_told_by})"
+            if metric.name.startswith("acc") and figures.acceptance_told_by
             else ""
         )
         yield f"  {metric.name:<18}{shown(metric, figures.value(metric.name)):>10}{told}"
@@ -72,6 +72,8 @@ def summary_lines(target: str, figures: Figures, alerts: Sequence[AlertWatch]) -
             yield ("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
     for alert in alerts:
         yield f"  {alert_line(alert)}"
+    for why in figures.down.values():
+        yield f"  DOWN: {printable(why)}"
     for note in figures.notes:
         yield f"  note: {printable(note)}"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import httpx
 
 from dspark_json.errors import DSparkJsonError, EndpointError, RecordsExpiredError, SpoolError
 from dspark_json.monitor.checkpoint import committed
 from dspark_json.monitor.counters import SpeculationCounters
 from dspark_json.monitor.figures import Figures, Lag, figures_of
 from dspark_json.monitor.intake import AnswerReader
+from dspark_json.monitor.metrics_page import metrics_page
 from dspark_json.monitor.speculation import Speculation
 from dspark_json.monitor.web_address import shown_place
 from dspark_json.monitor.window import Window
@@ -22,10 +22,10 @@ from dspark_json.source.asking import ask_all
 from dspark_json.source.discovery import Discovery
 from dspark_json.source.reading import read_split
 from dspark_json.source.splits import Split
+from dspark_json.spool.lane import is_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from dspark_json.monitor.tally import Answer
     from dspark_json.source.discovery import FoundSpool, Survey
@@ -36,7 +36,6 @@ __all__ = ["Watch", "WatchSettings"]
 
 _US: Final = 1_000_000
 _COUNTERS_TIMEOUT_S: Final = 2.0
-_MOST_METRICS_BYTES: Final = 16 << 20
 _SCHEMAS_AGAIN_S: Final = 5.0
 
 
@@ -46,7 +45,7 @@ class WatchSettings:
 
     ``windows_s`` are the times, in seconds, that figures are wanted over. ``counters_url``: where the server's own
     metrics are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often, but twice in
-    the shortest of the windows.
+    the shortest of the windows. ``all_up``: at the first look a server that does not answer is an error.
     """
 
     reader: ReaderSettings
@@ -54,6 +53,7 @@ class WatchSettings:
     counters_url: str | None = None
     counters_every_s: float = 10.0
     checkpoint: Path | None = None
+    all_up: bool = True
 
 
 class Watch:
@@ -84,15 +84,17 @@ class Watch:
         self._appended: dict[tuple[str, str], int] = {}  # when the oldest record that the stream lacks was written
         self._lag: Lag | None = None
         self._notes: list[str] = []
+        self._down: dict[str, str] = {}
 
     def look(self) -> None:
         """Read what is new.
 
-        At the first look every server must answer (an ``EndpointError`` or ``SpoolError`` says what is wrong); later a
-        server that is down, or a record that is gone, is a note and a count.
+        At the first look an ``EndpointError`` or ``SpoolError`` says what is wrong with what is watched, with
+        ``all_up`` also that a server does not answer; later, a server that is down, or a record that is gone, is
+        noted and counted.
         """
         first = self._known is None
-        self._notes = []
+        self._notes, self._down = [], {}
         survey: Survey | None = None
         try:
             survey = self._discovery.look(self._known or {}, first=first)
@@ -106,24 +108,32 @@ class Watch:
         self._lag = self._lag_of(survey, now_us, first=first)
         for window in self._windows.values():
             window.forget(now_us)
-        if not self._notes:
+        if survey is not None and not survey.down and not self._notes:
             self._read_us = now_us
 
     def _take(self, survey: Survey, now_us: int, *, first: bool) -> None:
         """Read what is new in the spools that were found."""
-        for down in survey.down.values():
-            if first:
+        for address, down in survey.down.items():
+            if first and self._settings.all_up:
                 raise down
-            self._notes.append(down.message)
+            self._down[address] = down.message
         self._schemas.begin_look()
         for spool_id, found in survey.spools.items():
             self._read(spool_id, found, now_us, first=first)
+            self._tell_if_unwritten(found)
         replaced = {found.address for found in survey.spools.values()}
         kept = {i: where for i, where in (self._known or {}).items() if where not in replaced}
         self._known = {**kept, **{i: found.address for i, found in survey.spools.items()}}
         more = self._counters.look(survey, self._notes)
         for window in self._windows.values():
             window.count_server(now_us, more)
+
+    def _tell_if_unwritten(self, found: FoundSpool) -> None:
+        """A folder can be read without its server, and then tells nothing of what happens now."""
+        if not found.answered:
+            self._down[found.address] = f"{found.address} does not answer; the figures are of what {found.folder} holds"
+        elif self._settings.reader.local and is_written(Path(found.address)) is False:
+            self._down[found.address] = f"no server writes {found.address}; the figures are of what it holds"
 
     def figures(self, seconds: float) -> Figures:
         """The figures of the last ``seconds`` (one of ``windows_s``), as of the last look."""
@@ -134,17 +144,19 @@ class Watch:
             lag=self._lag,
             lost=self._lost,
             notes=self._notes,
+            down=self._down,
             read_us=self._read_us,
         )
 
     def _read(self, spool_id: str, found: FoundSpool, now_us: int, *, first: bool) -> None:
         reader = self._settings.reader
-        ahead_us = self._ahead_us(found, now_us) if first else 0
+        is_new = spool_id not in (self._known or {})
+        ahead_us = self._ahead_us(found, now_us) if is_new else 0
         for lane, extent in found.offsets.lanes.items():
             at = self._next.get((spool_id, lane))
             if at is None:
                 since_us = now_us + ahead_us - round(max(self._windows) * _US)
-                at = self._discovery.seek_time(found, lane, since_us) if first else extent.first
+                at = self._discovery.seek_time(found, lane, since_us) if is_new else extent.first
             if at >= extent.next:
                 self._next[spool_id, lane] = at
                 continue
@@ -313,7 +325,7 @@ class _ServerCounters:
             return None
         self.asking.add(url)
         try:
-            return _text(url)
+            return metrics_page(url, _COUNTERS_TIMEOUT_S)
         finally:
             self.asking.discard(url)
 
@@ -323,24 +335,3 @@ class _ServerCounters:
         if self.settings.reader.local:
             return ()
         return [f"{found.address}/metrics" for found in spools.values() if found.answered]
-
-
-def _text(url: str) -> str | None:
-    """A page of metrics; None where there is none, or a larger one. No key is sent: a server's own need none."""
-    deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
-    asked = {"accept-encoding": "identity"}  # a small page could unfold to any size
-    page = bytearray()
-    try:
-        with (
-            httpx.Client(timeout=_COUNTERS_TIMEOUT_S, trust_env=False, follow_redirects=False, headers=asked) as client,
-            client.stream("GET", url) as answer,
-        ):
-            if answer.status_code != httpx.codes.OK or "content-encoding" in answer.headers:
-                return None
-            for part in answer.iter_raw():
-                page += part
-                if len(page) > _MOST_METRICS_BYTES or time.monotonic() > deadline:
-                    return None
-    except (httpx.HTTPError, httpx.InvalidURL):
-        return None
-    return page.decode(errors="replace")

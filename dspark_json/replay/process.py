@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, Self
 
-from dspark_json.errors import EndpointUnreachableError
+from dspark_json.errors import EndpointUnreachableError, ServerEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class RunningServer:
         """Start it and wait until it takes requests.
 
         ``settings`` are the hook's ``DSPARK_*`` variables; those of this process are not handed on. Raises
-        ``EndpointUnreachableError`` with the end of its log if it does not come up.
+        ``ServerEndedError`` with the end of its log if it ends, ``EndpointUnreachableError`` if it does not come up.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DSPARK_")}
         environment.update(settings or {})
@@ -68,7 +68,8 @@ class RunningServer:
             if not piece:
                 lines = log.read_text(errors="replace").strip().splitlines()
                 reason = lines[-1] if lines else "it said nothing"
-                raise EndpointUnreachableError(f"the server did not start: {reason}", remedy=f"Its log is {log}.")
+                kind = ServerEndedError if ready else EndpointUnreachableError
+                raise kind(f"the server did not start: {reason}", remedy=f"Its log is {log}.")
             line += piece
         address: str = json.loads(line)["address"]
         return address

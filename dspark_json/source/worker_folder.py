@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
-import stat
-import time
 from typing import TYPE_CHECKING, Final
+
+from dspark_json.scratch import orphans
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,19 +35,12 @@ def remove_orphans(path: Path, *, starting_s: float = _STARTING_SEC) -> None:
     container, for want of memory) can't. Touched are only folders of this user, named as the connector does, that hold
     a socket alone or nothing, and are older than ``starting_s``.
     """
-    with contextlib.suppress(OSError):
-        for folder in path.parent.parent.iterdir():
-            with contextlib.suppress(OSError):
-                if _NAME.fullmatch(folder.name) and folder != path.parent and _is_orphan(folder, starting_s):
-                    remove_folder(next(folder.iterdir(), folder / path.name))
+    for folder in orphans(path.parent.parent, _NAME, _is_left, starting_s=starting_s):
+        if folder != path.parent:
+            remove_folder(next(folder.iterdir(), folder / path.name))
 
 
-def _is_orphan(folder: Path, starting_s: float) -> bool:
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) != stat.S_IRWXU or found.st_uid != os.geteuid():
-        return False
-    if time.time() - found.st_mtime < starting_s:
-        return False
+def _is_left(folder: Path) -> bool:
     entries = list(folder.iterdir())
     return not entries or (len(entries) == 1 and entries[0].is_socket() and not _is_answered(entries[0]))
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from dspark_json.errors import SpoolFormatError, SpoolWriteError
 from dspark_json.spool import layout
+from dspark_json.spool.claim import claim
 from dspark_json.spool.files import sync_folder
 from dspark_json.spool.lane_files import lane_names
 from dspark_json.spool.recovery import LaneState, recover_lane
@@ -130,6 +131,33 @@ def take_lane(spool: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneSta
     if held is None:
         raise SpoolWriteError(f"{folder} was locked by another process as it was made", remedy="Try again.")
     return held, None
+
+
+def is_written(spool: Path) -> bool | None:
+    """Whether some process holds a lane of the spool, which whoever reads it may ask; None where that can't be told.
+
+    Asked under the spool's claim, so that a writer that starts meanwhile does not find its lane taken. A file system
+    that does not tell this machine of the locks of others gives False.
+    """
+    try:
+        with claim(spool, patience=0) as got:
+            return not got or any(_is_held(layout.lane_folder(spool, name)) for name in lane_names(spool))
+    except OSError:
+        return None
+
+
+def _is_held(folder: Path) -> bool:
+    try:
+        lock = os.open(folder / _LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _taken(folder: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneState | None] | None:

@@ -273,6 +273,36 @@ def test_a_server_that_answers_nothing_but_the_warming_up_is_told_by_the_exit_st
     assert document["servers"][0]["answers"] == 0
 
 
+def test_a_file_that_can_not_be_written_in_the_end_costs_neither_the_figures_nor_the_other_file(
+    bench: Bench, tmp_path: Path
+) -> None:
+    png, markdown = tmp_path / "to be" / "load.png", tmp_path / "load.md"
+    png.parent.mkdir()
+
+    async def removing(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and png.parent.exists():
+            png.parent.rmdir()
+        await ReplayApp(speed=1e6)(scope, receive, send)
+
+    with serving(removing) as address:
+        document, said = bench(
+            *("serve", "--endpoint", address, "--json", "--requests", 3, "--schemas", "order"),
+            *("--png", png, "--markdown", markdown),
+            status=2,
+        )
+    assert document["servers"][0]["answers"] == 3
+    assert "load.png" in said.splitlines()[-1]
+    assert "| requests | 3 |" in markdown.read_text()
+
+
+def test_a_log_that_can_not_be_written_costs_only_its_length(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "k3.log").mkdir()
+    words = ("spec-sweep", "--serve", REPLAY, "--json", "--requests", 2, "--schemas", "order", "--logs", tmp_path)
+    document, _ = bench(*words, "--lengths", "2,3", status=1)
+    assert [result["length"] for result in document["results"]] == [2]
+    assert "k3.log" in document["failed"]["3"]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -280,6 +310,7 @@ def test_a_server_that_answers_nothing_but_the_warming_up_is_told_by_the_exit_st
         (("--endpoint", "localhost"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://a,http://b"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://127.0.0.1:1", "--png", "/no/such/folder/a.png"), "DSPARK_JSON_INVALID_OPTION"),
+        (("--endpoint", "http://127.0.0.1:1", "--markdown", "/proc/report.md"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://127.0.0.1:1", "--api-key-file", "/no/such/key"), "DSPARK_JSON_INVALID_OPTION"),
         (("--endpoint", "http://127.0.0.1:1", "--baseline-model", "m"), "DSPARK_JSON_INVALID_OPTION"),
     ],
@@ -326,11 +357,14 @@ def test_a_sweep_starts_a_server_for_each_length_and_names_the_best(bench: Bench
     # The replay server's recorded answer without a schema is no JSON.
     assert results[4, "off"]["malformed"] == 1 > results[4, "on"]["malformed"]
     speeds = {length: results[length, "on"]["output_tokens_per_second"] for length in (4, 40)}
-    best = document["best"]["on"]["length"]
+    best = document["best"]["on"]["fastest"]
     assert best == max(speeds, key=lambda length: speeds[length])
     assert document["best"]["on"]["ratio"]["value"] == pytest.approx(speeds[best] / speeds[44 - best], rel=0.01)
     assert document["best"]["off"] is None  # its answers don't say how many tokens they have
-    assert f"grammar on: {best} is best" in said or f"grammar on: no difference between {best} and" in said
+    few = "too few requests to say which length is best (of each 50 at least)"
+    assert said.splitlines()[0] == few, "said before the load, too"
+    assert f"grammar on: {few}: {best} has " in said
+    assert document["best"]["on"]["length"] is None
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["k4.log", "k40.log"]
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "| 40 | on |" in markdown.read_text()
@@ -338,11 +372,15 @@ def test_a_sweep_starts_a_server_for_each_length_and_names_the_best(bench: Bench
 
 def test_a_server_that_does_not_start_is_an_error_that_names_its_log(bench: Bench, tmp_path: Path) -> None:
     for command, why in (
-        ("no-such-command {k}", "no-such-command can't be started"),
-        (f"{sys.executable} -c 'import sys; sys.exit(\"no GPU for {{k}}\")'", "no GPU for 3"),
+        ("no-such-command {k}", "status 127 before it was healthy; the last it said: no-such-command can't be started"),
+        (
+            f'{sys.executable} -c \'import sys; print("loading", flush=True); sys.exit("no GPU for {{k}}")\'',
+            "status 1 before it was healthy; the last it said: loading | no GPU for 3",
+        ),
     ):
         _, said = bench("spec-sweep", "--serve", command, "--lengths", "3,4", "--logs", tmp_path, status=2)
-        assert "DSPARK_JSON_ENDPOINT_UNREACHABLE" in said
+        (tmp_path / "k3.log").unlink()
+        assert "DSPARK_JSON_SERVER_ENDED" in said
         assert why in said
         assert str(tmp_path / "k3.log") in said
 
@@ -362,6 +400,26 @@ def test_a_length_that_fails_after_others_were_measured_costs_only_itself(bench:
     assert [result["length"] for result in document["results"]] == [2]
     assert "no memory for 3" in document["failed"]["3"]
     assert "no memory for 3" in said
+
+
+def test_a_server_that_ends_while_it_is_measured_is_told_to_have_ended(bench: Bench, tmp_path: Path) -> None:
+    script = tmp_path / "serve.py"
+    script.write_text(
+        "import http.server, os, sys\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200)\n"
+        "        self.end_headers()\n"
+        '        self.wfile.write(b\'{"data":[{"id":"m"}]}\')\n'
+        "    def do_POST(self):\n"
+        "        print('out of memory', flush=True)\n"
+        "        os._exit(9)\n"
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
+    )
+    command = f"{sys.executable} {script} {{port}} {{k}}"
+    _, said = bench("spec-sweep", "--serve", command, "--lengths", "3", "--logs", tmp_path, status=2)
+    assert "DSPARK_JSON_SERVER_ENDED: the command of --serve ended with status 9 while it was measured" in said
+    assert "out of memory" in said
 
 
 def test_a_server_that_runs_already_is_not_measured_instead(bench: Bench, replay: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from serving import Message, Receive, Send, free_port, serving
+from serving import Message, Receive, Send, free_port, hook, serving
 from typed_spools import answer as told_answer
 from typed_spools import schema, write
 from unit.monitor.test_telling import listener
@@ -155,7 +155,7 @@ def test_quiet_looks_print_alerts_and_each_new_note_once(tmp_path: Path) -> None
         [*COMMAND, *map(str, arguments), *alert], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        said = [process.stderr.readline() for _ in range(2)]
+        said = [process.stderr.readline() for _ in range(3)]
         write(tmp_path / "spool", told_answer("1", schema("gone", 1, x="integer")))
         deadline = time.monotonic() + 20
         while "answers_per_s 0.0333" not in httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text:
@@ -166,12 +166,36 @@ def test_quiet_looks_print_alerts_and_each_new_note_once(tmp_path: Path) -> None
     assert shown == ""
     assert "alert firing: answers_per_s > 0" in said[0]
     assert "1 answers are judged as JSON alone" in said[1]
-    assert "judged" not in rest
+    assert f"no server writes {tmp_path / 'spool'}" in said[2]
+    assert rest.count("judged") == rest.count("no server") == 0
     done = subprocess.run(
         [*COMMAND, str(tmp_path / "spool"), "--once", "--quiet", *alert], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "alert firing" in done.stderr
+
+
+def test_a_server_that_is_down_is_shown_and_picked_up(tmp_path: Path) -> None:
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    environment = {**os.environ, "DSPARK_API_KEY": KEY}
+    arguments = (address, "--json", "--interval", "0.1", "--alert", "servers_down > 0")
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        looks = [json.loads(process.stdout.readline())]
+        assert list(looks[0]["down"]) == [address]
+        with serving(hook(tmp_path, KEY), port):
+            while looks[-1]["servers_down"] and len(looks) < 500:
+                looks.append(json.loads(process.stdout.readline()))
+            assert looks[-1]["down"] == {}
+        while not looks[-1]["servers_down"] and len(looks) < 500:
+            looks.append(json.loads(process.stdout.readline()))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert str(tmp_path) in looks[-1]["down"][address]
+    assert re.findall(r"alert (\w+)", said) == ["firing", "resolved", "firing"]
 
 
 def test_on_a_terminal_there_is_a_page(address: str) -> None:
@@ -219,12 +243,22 @@ def test_what_is_wrong_is_told_in_one_line(arguments: tuple[str, ...], said: str
     assert told.count("\n") == 1
 
 
-def test_a_window_that_is_no_duration_is_told_with_the_usage(
-    monitor: Monitor, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--window", "soon", '"soon" is not a duration with its unit'),
+        ("--window", "2", '"2" is not a duration with its unit'),
+        ("--interval", "2 s", '"2 s" is not a number of seconds, without a unit'),
+    ],
+)
+def test_what_is_no_duration_is_told_with_the_usage(
+    option: str, text: str, said: str, monitor: Monitor, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        monitor("/x", "--window", "soon")
-    assert capfd.readouterr().err.startswith("usage: ")
+        monitor("/x", option, text)
+    told = capfd.readouterr().err
+    assert told.startswith("usage: ")
+    assert said in told
 
 
 @dataclass

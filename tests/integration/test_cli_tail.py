@@ -136,6 +136,19 @@ def test_from_says_where_to_begin(served: Served, start: str, count: int) -> Non
     assert len(tail(served.spool, "--from", start).stdout.splitlines()) == count
 
 
+@pytest.mark.parametrize("start", [5, 1000])
+def test_where_a_lane_ends_is_said_to_who_begins_beyond_it(served: Served, start: int) -> None:
+    done = tail(served.spool, "--from", start)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"there is no record {start} yet: lane 0000 holds records 0 to 4\n" in done.stderr
+
+
+def test_that_a_lane_is_empty_is_said_to_who_begins_at_a_number(tmp_path: Path) -> None:
+    with serving(hook(tmp_path)):
+        done = tail(tmp_path, "--from", 3)
+    assert "there is no record 3 yet: lane 0000 holds no record; its next one will be 0\n" in done.stderr
+
+
 def test_one_lane_can_be_named_and_an_unknown_one_is_an_error(served: Served) -> None:
     assert tail(served.spool, "--lane", "0").stdout == tail(served.spool).stdout
     unknown = tail(served.spool, "--lane", "7")

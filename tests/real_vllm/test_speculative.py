@@ -99,7 +99,7 @@ def test_the_monitors_acceptance_agrees_with_the_servers_own_counters(asked: Ask
             break
         time.sleep(0.2)
     figures = watch.figures(3600)
-    server_told.add(grown())
+    server_told += grown()
     assert figures.acceptance_from == "answers"
     told = figures.speculation
     of_these = Speculation(told.accepted - before.accepted, told.drafted - before.drafted, told.drafts - before.drafts)

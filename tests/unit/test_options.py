@@ -91,6 +91,8 @@ def test_an_unknown_option_is_an_error_that_names_the_closest_one(given: str, me
         ("parse_mode", "gpu", '"gpu-accelerated"'),
         ("endpointTimeoutSec", "0", "above 0"),
         ("endpointTimeoutSec", "nan", "a number"),
+        ("endpointTimeoutSec", "5 s", "at most 86400, without a unit"),
+        ("maxRecordsPerTrigger", "10k", "at least 1, without a unit"),
         ("endpointTimeoutSec", "9" * 400, "at most 86400"),
         ("schema_cache_ttl_sec", "9" * 400, "at most 31536000"),
         ("maxRecordsPerTrigger", "9" * 19, "a whole number"),

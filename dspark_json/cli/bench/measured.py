@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from dspark_json.cli.bench.load import Load, LoadGenerator, Yield, run_load
 from dspark_json.cli.bench.server import CPU_PATH
 from dspark_json.errors import DSparkJsonError, SpoolNotFoundError
 from dspark_json.replay.process import RunningServer
+from dspark_json.scratch import scratch_folder
 from dspark_json.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
@@ -107,11 +107,11 @@ class BenchServer:
 def bench_server(*, hook: bool, durability: str = "async") -> Iterator[BenchServer]:
     """Start a server to measure; its spool is in shared memory where there is any, and is removed."""
     place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="dspark-bench-", dir=place, ignore_cleanup_errors=True) as folder:
-        spool = Path(folder, "spool") if hook else None
+    with scratch_folder("dspark-bench-", place) as folder:
+        spool = folder / "spool" if hook else None
         settings = {} if spool is None else {"DSPARK_SPOOL": str(spool), "DSPARK_DURABILITY": durability}
         arguments = () if hook else ("--no-hook",)
         with RunningServer(
-            "dspark_json.cli.bench.server", arguments, settings=settings, log=Path(folder, "server.log")
+            "dspark_json.cli.bench.server", arguments, settings=settings, log=folder / "server.log"
         ) as running:
             yield BenchServer(running, spool)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +13,11 @@ from dspark_json.cli.bench.answers import BROKEN_KINDS, MEGABYTE, AnswerFile, co
 from dspark_json.cli.bench.statistics import median_over_rounds
 from dspark_json.cli.packages import require_java, require_packages
 from dspark_json.errors import DSparkJsonError, MissingPackageError
+from dspark_json.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dspark_json.cli.bench.parsers import Parser, Pass
 
 PARSERS: Final = ("native", "reference", "pyarrow.json", "duckdb", "orjson", "from_json")
@@ -55,8 +56,7 @@ Key = tuple[str, bool, float]  # parser, with content, share of broken answers
 
 def measure_parse(plan: ParsePlan, say: Say) -> list[dict[str, Any]]:
     """Measure all parsers; returns a result of each, with content and without, for ``--json``."""
-    with tempfile.TemporaryDirectory(prefix="dspark-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with scratch_folder("dspark-bench-") as folder:
         files = {}
         for number, broken in enumerate(plan.broken):
             file = write_answers(folder / f"answers-{number}.ndjson", plan.megabytes * MEGABYTE, broken)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +12,7 @@ from dspark_json.cli.bench.measured import SHARED_MEMORY, BenchServer, Spent, be
 from dspark_json.cli.bench.server import STREAM_EVENTS
 from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds
 from dspark_json.replay.process import RunningServer
+from dspark_json.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from dspark_json.cli.bench.capture import Plan, Say
@@ -45,16 +44,16 @@ def _servers(durability: str, *, backwards: bool) -> Iterator[Mapping[str, Bench
     """The server, and the proxy before it without and with the hook; the order in which to measure them."""
     place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with (
-        tempfile.TemporaryDirectory(prefix="dspark-bench-", dir=place, ignore_cleanup_errors=True) as folder,
+        scratch_folder("dspark-bench-", place) as folder,
         bench_server(hook=False) as direct,
     ):
-        spool = Path(folder, "spool")
+        spool = folder / "spool"
         arguments = (f"http://{direct.host}:{direct.port}",)
         module = "dspark_json.cli.bench.proxied"
         settings = {"DSPARK_SPOOL": str(spool), "DSPARK_DURABILITY": durability}
         with (
-            RunningServer(module, (*arguments, "--no-hook"), log=Path(folder, "forward.log")) as forward,
-            RunningServer(module, arguments, settings=settings, log=Path(folder, "proxy.log")) as proxy,
+            RunningServer(module, (*arguments, "--no-hook"), log=folder / "forward.log") as forward,
+            RunningServer(module, arguments, settings=settings, log=folder / "proxy.log") as proxy,
         ):
             servers = {"direct": direct, "forward": BenchServer(forward, None), "proxy": BenchServer(proxy, spool)}
             yield {mode: servers[mode] for mode in (_MODES[::-1] if backwards else _MODES)}

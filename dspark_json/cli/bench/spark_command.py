@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.tables import print_table
+from dspark_json.cli.bench.units import byte_rate, number
 from dspark_json.cli.choices import some_of
 from dspark_json.cli.numbers import positive
 
@@ -99,7 +100,8 @@ def _print_speeds(results: list[dict[str, Any]], *, stderr: bool) -> None:
     sink, columns = results[0]["sink"], results[0]["columns"]
     table = Table(title=f"{columns} → {sink} (median over rounds, 95 % confidence interval)", title_justify="left")
     table.add_column("", no_wrap=True)
-    for title in ("records/CPU s", "records/s", "MB/s", "CPU s", "p50, p99, ms", "times, CPU", "clock"):
+    unit, factor = byte_rate(result["mb_per_s"] for result in results)
+    for title in ("records/CPU s", "records/s", unit, "CPU s", "p50, p99, ms", "times, CPU", "clock"):
         table.add_column(title, justify="right")
     narrow = "ratio_narrow_cpu" in results[0]
     if narrow:
@@ -109,7 +111,7 @@ def _print_speeds(results: list[dict[str, Any]], *, stderr: bool) -> None:
             _label(result),
             f"{result['records_per_cpu_s']:,}",
             f"{result['records_per_s']:,}",
-            f"{result['mb_per_s']:.1f}",
+            number(factor * result["mb_per_s"]),
             f"{result['cpu_s']:.2f}",
             f"{result['batch_p50_ms']:,}, {result['batch_p99_ms']:,}",
             _shown(result, "ratio_cpu"),

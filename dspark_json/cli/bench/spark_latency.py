@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +16,14 @@ from dspark_json.cli.bench.cpu_times import PYTHON, CpuClock, CpuTimes, machine_
 from dspark_json.cli.bench.load import Load
 from dspark_json.cli.bench.measured import BenchServer, Spent, bench_server
 from dspark_json.cli.bench.spark_session import jvm_pid, local_spark
+from dspark_json.cli.bench.statistics import quantile_of
 from dspark_json.errors import DSparkJsonError
 from dspark_json.schema.ddl import to_ddl
+from dspark_json.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -81,8 +83,7 @@ def measure_latency(plan: LatencyPlan, say: Say, remedy: str) -> list[dict[str, 
     A server with the hook answers from memory, and a stream reads its spool, all columns with typed content. Each task
     notes when it hands each row over; Spark collects these notes with the progress of the micro-batch (``observe``).
     """
-    with tempfile.TemporaryDirectory(prefix="dspark-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with scratch_folder("dspark-bench-") as folder:
         delta = "delta" in plan.sinks
         with local_spark(folder, cores=plan.cores, connector=True, delta=delta, remedy=remedy) as spark:
             return [_measured(spark, plan, sink, folder, say) for sink in plan.sinks]
@@ -187,14 +188,14 @@ def latency_result(batches: Sequence[Batch]) -> dict[str, Any]:
         for name, step in (("worker_ms", "worker"), ("commit_ms", "commitOffsets"))
     }
     return {
-        "p50_ms": round(_quantile(handed, 0.5), 1),
-        "p99_ms": round(_quantile(handed, 0.99), 1),
-        "committed_p50_ms": round(_quantile(committed, 0.5), 1),
-        "committed_p99_ms": round(_quantile(committed, 0.99), 1),
+        "p50_ms": round(quantile_of(handed, 0.5), 1),
+        "p99_ms": round(quantile_of(handed, 0.99), 1),
+        "committed_p50_ms": round(quantile_of(committed, 0.5), 1),
+        "committed_p99_ms": round(quantile_of(committed, 0.99), 1),
         "mean_ms": round(fmean(handed), 1),
         "steps_ms": {step: round(steps[step], 1) for step in STEPS},
         **aside,
-        "batch_p50_ms": round(_quantile(sorted((b.end - b.begin) / 1000 for b in batches), 0.5), 1),
+        "batch_p50_ms": round(quantile_of(sorted((b.end - b.begin) / 1000 for b in batches), 0.5), 1),
         "batches": len(batches),
         "answers": len(pairs),
     }
@@ -211,7 +212,3 @@ def _cores_used(cpu: CpuTimes, spent: Spent, busy_s: float, wall_s: float) -> di
     }
     seconds["other_work"] = max(0.0, busy_s - sum(seconds.values()))
     return {name: round(value / wall_s, 2) for name, value in seconds.items()}
-
-
-def _quantile(ordered: Sequence[float], quantile: float) -> float:
-    return ordered[int(quantile * (len(ordered) - 1))]

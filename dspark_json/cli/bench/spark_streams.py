@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +14,13 @@ from dspark_json.cli.bench.cpu_times import PYTHON, CpuClock, CpuTimes
 from dspark_json.cli.bench.spark_answers import prepare_answers
 from dspark_json.cli.bench.spark_pipelines import BASELINE, Pipeline, pipelines, stream
 from dspark_json.cli.bench.spark_session import collect_garbage, jvm_pid, local_spark
-from dspark_json.cli.bench.statistics import median_over_rounds
+from dspark_json.cli.bench.statistics import median_over_rounds, quantile_of
 from dspark_json.errors import DSparkJsonError
+from dspark_json.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from dspark_json.cli.bench.spark_answers import SparkAnswers
@@ -61,8 +62,7 @@ class Run:
 
 def measure_streams(plan: StreamPlan, say: Say) -> list[dict[str, Any]]:
     """Measure all pipelines into all sinks; returns a result of each for ``--json``."""
-    with tempfile.TemporaryDirectory(prefix="dspark-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with scratch_folder("dspark-bench-") as folder:
         answers = prepare_answers(folder, plan.megabytes, plan.batches)
         say(f"{answers.records} answers, {answers.bytes / MEGABYTE:.0f} MB, in {answers.batches} micro-batches")
         delta = "delta" in plan.sinks
@@ -125,11 +125,11 @@ def _result(key: Key, runs: Mapping[Key, list[Run]], answers: SparkAnswers) -> d
         "narrow": pipeline.narrow,
         "records_per_cpu_s": round(answers.records / cpu_s.value),
         "records_per_s": round(answers.records / wall_s.value),
-        "mb_per_s": round(answers.bytes / MEGABYTE / wall_s.value, 1),
+        "mb_per_s": round(answers.bytes / MEGABYTE / wall_s.value, 4),
         **_figure("cpu_s", cpu_s),
         **_figure("wall_s", wall_s),
-        "batch_p50_ms": round(median(times)),
-        "batch_p99_ms": round(times[int(0.99 * len(times))]),
+        "batch_p50_ms": round(quantile_of(times, 0.5)),
+        "batch_p99_ms": round(quantile_of(times, 0.99)),
     }
     for name, narrow in (("", False), ("_narrow", True)):
         baseline = runs.get((sink, Pipeline(BASELINE, pipeline.columns, narrow)))

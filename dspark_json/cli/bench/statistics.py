@@ -118,7 +118,7 @@ def added_quantile(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], qua
         return pair[0][place(len(pair[0]))] - pair[1][place(len(pair[1]))]
 
     def fixed(size: int) -> int:
-        return max(math.ceil(quantile * size) - 1, 0)
+        return _place(size, quantile)
 
     def drawn(size: int) -> int:
         rank = fixed(size) + 1
@@ -131,9 +131,18 @@ def added_quantile(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], qua
     return _estimate(statistics.median(difference(pair, fixed) for pair in pairs), resampled)
 
 
+def quantile_of(ordered: Sequence[float], quantile: float) -> float:
+    """The smallest value of a sorted sample, not empty, that at least this share of all do not exceed."""
+    return ordered[_place(len(ordered), quantile)]
+
+
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """The slope of the least squares line through at least two points."""
     return statistics.linear_regression([x for x, _ in points], [y for _, y in points]).slope
+
+
+def _place(size: int, quantile: float) -> int:
+    return max(math.ceil(quantile * size) - 1, 0)
 
 
 def _rate(blocks: Sequence[tuple[float, float]]) -> float:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dspark_json.cli.bench.serving.acceptance import Counters, Growth
 from dspark_json.cli.bench.serving.blocks import Block, Failures, Plan
 from dspark_json.cli.bench.serving.command_keys import without_keys
 from dspark_json.cli.bench.serving.figures import figures, ratios
@@ -21,10 +20,11 @@ from dspark_json.cli.bench.serving.questions import Asking, packaged_tasks
 from dspark_json.cli.bench.serving.reply import Exchange, Problem, Reply, read_reply
 from dspark_json.cli.bench.serving.rows import remarks, server_rows
 from dspark_json.cli.bench.serving.shares import percent
-from dspark_json.cli.bench.serving.sweep import Point, best_length
+from dspark_json.cli.bench.serving.sweep import Best, Point, best_length
 from dspark_json.cli.bench.serving.sweep_command import lengths
 from dspark_json.cli.main import parser
-from dspark_json.errors import EndpointUnreachableError, InvalidOptionError
+from dspark_json.errors import InvalidOptionError, ServerEndedError
+from dspark_json.monitor.counters import Counters, Growth
 from dspark_json.monitor.speculation import Speculation
 from dspark_json.replay.recording import packaged_recordings
 
@@ -70,6 +70,11 @@ def answer(
 def block(*answers: Answer, seconds: float = 1.0, counted: Growth | None = None, failed: int = 0) -> Block:
     failures = {"status 500": Failures(failed, "went wrong")} if failed else {}
     return Block(answers, failures, seconds, 0.1, counted)
+
+
+def busy(tokens: float, failed: int = 0, seconds: float = 1.0) -> Block:
+    """A block of 20 answers with so many tokens a second."""
+    return block(*[answer(tokens=round(tokens))] * 20, seconds=20 * seconds, failed=failed)
 
 
 def test_every_recorded_stream_of_chat_is_read_whole_however_its_bytes_are_cut() -> None:
@@ -160,6 +165,11 @@ def test_counters_are_summed_over_engines_and_only_their_growth_counts() -> None
 def test_counters_of_a_server_that_was_started_anew_count_from_zero_and_say_so() -> None:
     growth = Counters.of(METRICS.format(5, 15, 3)).since(Counters.of(METRICS.format(110, 330, 107)))
     assert growth == Growth(Speculation(3, 15, 5), reset=True)
+    anew, started = METRICS.format(200, 400, 190), "process_start_time_seconds {}\n"
+    restarted = Counters.of(anew + started.format(2)).since(
+        Counters.of(METRICS.format(110, 330, 107) + started.format(1))
+    )
+    assert restarted == Growth(Speculation(190, 400, 200), reset=True), "however far it is since"
     told = figures([block(answer(), counted=growth)])
     assert told["acceptance"]["counters"]["resets"] == 1
     assert any("began anew" in remark for remark in remarks("endpoint", told))
@@ -193,6 +203,21 @@ def test_others_are_said_to_ask_only_where_all_drafts_of_this_load_are_known() -
     assert "could not be read at 1 of 2 blocks" in unread
     began_anew = said(block(answer(drafts=own), counted=Growth(Speculation(0, 3, 1), reset=True)))
     assert "others" not in began_anew
+
+
+def test_the_speed_of_json_is_in_a_unit_that_makes_no_figure_a_small_fraction() -> None:
+    for speeds, said in (
+        ((0.0014, 0.0029), ["JSON, kB/s", "1.4 (1.4 to 1.4)", "2.9 (2.9 to 2.9)"]),
+        ((0.0000123, 5.0), ["JSON, B/s", "12.3 (12.3 to 12.3)", "5,000,000 (5,000,000 to 5,000,000)"]),
+        ((1.5, 0.0), ["JSON, MB/s", "1.5 (1.5 to 1.5)", "0 (0 to 0)"]),
+        ((None, None), ["JSON, MB/s", "–", "–"]),
+    ):
+        servers = [
+            figures([block(answer())]) | {"json_mb_per_second": speed, "json_mb_per_second_ci": [speed, speed]}
+            for speed in speeds
+        ]
+        rows = server_rows(servers, None)
+        assert next(row for row in rows if row[0].startswith("JSON, ")) == said
 
 
 def test_a_share_is_none_or_all_only_where_it_is() -> None:
@@ -274,10 +299,7 @@ def test_the_schemas_that_can_be_named_are_those_that_are_shipped() -> None:
 
 def test_the_best_length_is_named_with_its_margin_where_the_spread_allows_it() -> None:
     def points(speeds: dict[int, list[float]]) -> list[Point]:
-        return [
-            Point(length, "on", tuple(block(answer(tokens=round(rate))) for rate in rates))
-            for length, rates in speeds.items()
-        ]
+        return [Point(length, "on", tuple(map(busy, rates))) for length, rates in speeds.items()]
 
     clear = best_length(points({2: [100, 102, 98], 4: [150, 151, 149], 6: [120, 122, 118]}))
     assert clear is not None
@@ -292,7 +314,7 @@ def test_the_best_length_is_named_with_its_margin_where_the_spread_allows_it() -
 
 def test_a_length_whose_requests_mostly_failed_is_not_the_best_one() -> None:
     failing = (block(answer(tokens=120)), *[block(failed=20, seconds=300.0)] * 4)
-    steady = tuple(block(answer(tokens=100)) for _ in range(5))
+    steady = tuple(busy(100) for _ in range(5))
     best = best_length([Point(2, "on", steady), Point(7, "on", failing)])
     assert best is not None
     assert best.length == 2
@@ -307,7 +329,9 @@ def test_a_length_whose_requests_mostly_failed_is_not_the_best_one() -> None:
 
 def test_fewer_than_three_blocks_give_no_interval_and_no_winner() -> None:
     for count, told in ((1, False), (2, False), (3, True)):
-        fast, slow = (tuple(block(answer(tokens=tokens)) for _ in range(count)) for tokens in (200, 100))
+        fast, slow = (
+            tuple(block(*[answer(tokens=tokens)] * 60, seconds=60) for _ in range(count)) for tokens in (200, 100)
+        )
         found, compared = figures(fast), ratios(fast, slow)
         assert (found["output_tokens_per_second_ci"] is not None) == told
         assert (compared["output_tokens_per_second"]["ci"] is not None) == told
@@ -318,8 +342,28 @@ def test_fewer_than_three_blocks_give_no_interval_and_no_winner() -> None:
         best = best_length([Point(2, "on", fast), Point(4, "on", slow)])
         assert best is not None
         assert (best.alike == ()) == told
-        assert best.sentence().startswith("2 is best: +100.0 %" if told else "too few blocks to say which is best")
+        assert best.sentence().startswith(
+            "2 is best: +100.0 %" if told else "too few blocks to say which length is best (3 at least): 2 has "
+        )
         assert (best.document()["ratio"]["ci"] is not None) == told
+        assert best.document()["length"] == (2 if told else None)
+
+
+def test_fewer_requests_than_are_needed_give_no_winner_and_say_how_many_are() -> None:
+    def best(blocks: int) -> Best:
+        found = best_length(
+            [Point(length, "on", tuple(busy(100 * length) for _ in range(blocks))) for length in (2, 4)]
+        )
+        assert found is not None
+        return found
+
+    assert best(3).sentence().startswith("4 is best: +100.0 % over 2")
+    few = best(2)
+    assert few.sentence() == (
+        "too few requests to say which length is best (of each 50 at least): 4 has +100.0 % over 2"
+    )
+    assert (few.document()["length"], few.document()["fastest"]) == (None, 4)
+    assert "50 at least" in few.document()["too_few"]
 
 
 def test_a_picture_of_a_sweep_leaves_out_what_a_length_has_no_figure_of() -> None:
@@ -383,6 +427,6 @@ def test_a_shown_command_has_no_keys(command: str, shown: str) -> None:
 def test_what_a_server_says_of_its_arguments_is_shown_without_keys(tmp_path: Path) -> None:
     says = "import sys; sys.exit(' '.join(sys.argv))"
     command = [sys.executable, "-c", says, "--api_key", "hunter2", "hunter2b", "--port", "1"]
-    with pytest.raises(EndpointUnreachableError) as raised:
+    with pytest.raises(ServerEndedError) as raised:
         LaunchedServer(command, "http://127.0.0.1:1", tmp_path / "log", 30.0)
     assert "-c --api_key … … --port 1" in str(raised.value)

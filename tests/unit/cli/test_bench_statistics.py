@@ -13,6 +13,7 @@ from dspark_json.cli.bench.statistics import (
     added_undisturbed,
     median_over_rounds,
     pooled_rate,
+    quantile_of,
     ratio_of_rates,
     ratio_undisturbed,
     slope,
@@ -28,6 +29,12 @@ def test_the_median_lies_in_its_interval() -> None:
 def test_one_round_has_no_spread() -> None:
     estimate = median_over_rounds([7.0])
     assert (estimate.low, estimate.value, estimate.high) == (7.0, 7.0, 7.0)
+
+
+def test_a_quantile_is_a_value_that_so_many_do_not_exceed() -> None:
+    assert [quantile_of(range(1, 101), q) for q in (0.0, 0.5, 0.99, 1.0)] == [1, 50, 99, 100]
+    assert [quantile_of([3, 7], q) for q in (0.5, 0.51, 0.99)] == [3, 7, 7]
+    assert quantile_of([4], 0.99) == 4
 
 
 @pytest.mark.parametrize("quantile", [0.5, 0.99])

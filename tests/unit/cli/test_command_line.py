@@ -95,6 +95,22 @@ def test_a_wrong_argument_is_told_with_the_usage(words: tuple[str, ...]) -> None
     assert done.stderr.startswith("usage: dspark-json")
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (("monitor", "a", "b"), "dspark-json monitor "),
+        (("tail", "a", "--folow"), "dspark-json tail "),
+        (("bench", "serve", "--endpoint", "http://a", "b"), "dspark-json bench serve "),
+        (("deploy", "gpustack", "m", "n"), "dspark-json deploy gpustack "),
+    ],
+)
+def test_an_argument_too_many_is_told_with_the_usage_of_its_command(words: tuple[str, ...], usage: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: {usage}")
+    assert f"{usage.strip()}: error: " in done.stderr
+
+
 @pytest.mark.parametrize("target", ["localhost:8000", "gpu7:8000/v1", "127.0.0.1:8000", "[::1]:8000", "localhost"])
 def test_an_address_without_http_is_asked_about(target: str, tmp_path: Path) -> None:
     for command in ("tail", "schema"):

@@ -16,7 +16,7 @@ from dspark_json.capture.metrics import metrics_text
 from dspark_json.capture.settings import HookSettings
 from dspark_json.cli.main import parser
 from dspark_json.monitor.counters import ACCEPTED, DRAFTED, DRAFTS
-from dspark_json.monitor.exporter import exported_names
+from dspark_json.monitor.exporter import exported
 from dspark_json.monitor.figures import METRICS
 from dspark_json.options import hook_values
 from dspark_json.spool.access import LaneExtent
@@ -190,9 +190,7 @@ def test_everything_runs_as_one_user_that_the_images_have() -> None:
 def known_metrics() -> set[str]:
     """The metrics of the hook and of the monitor, as they export them, and those of vLLM that are used."""
     text = metrics_text({}, {"0000": LaneExtent(0, 1, 1)})
-    return (
-        {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} | exported_names() | VLLM_METRICS
-    )
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} | set(exported()) | VLLM_METRICS
 
 
 def used_metrics(expression: str) -> set[str]:

@@ -60,5 +60,6 @@ def test_a_page_without_these_counters_counts_nothing() -> None:
 
 
 def test_samples_may_have_labels_times_and_any_form_of_number() -> None:
+    assert series_of('a{x="\u2028"} 1\na +Inf\r\na 2\r\n', "a") == {("a", '{x="\u2028"}'): 1, ("a", ""): 2}
     text = 'a 1\na{x="}"} 2 1700000000000\na{x="\\""} 3e2\nab 5\na_total 7\n a 9\n'
     assert series_of(text, "a") == {("a", ""): 1, ("a", '{x="}"}'): 2, ("a", '{x="\\""}'): 300}

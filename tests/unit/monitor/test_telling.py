@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from dspark_json.errors import InvalidOptionError, ListenError
-from dspark_json.monitor.exporter import Exporter, exported_names, metrics_text
+from dspark_json.monitor.exporter import Exporter, exported, metrics_text
 from dspark_json.monitor.figures import METRICS, figures_of
 from dspark_json.monitor.speculation import Speculation
 from dspark_json.monitor.tally import Answer
@@ -133,13 +133,24 @@ def window() -> Window:
 
 def test_prometheus_gets_every_figure_that_is_told() -> None:
     text = metrics_text(figures_of(window(), NOW, since_start=Speculation(), read_us=NOW - 250_000))
-    assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} == exported_names()
+    assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} == set(exported())
     assert "dspark_monitor_validity 0.666666667\n" in text
     assert "dspark_monitor_acceptance_rate 0.25\n" in text
     assert 'dspark_monitor_contents{model="a \\"b\\"\\\\\\n",schema="order",parse_status="truncated"} 1\n' in text
     assert not re.search(r"^dspark_monitor_lag", text, re.MULTILINE)
     assert "dspark_monitor_read_at_seconds 1795970577.750\n" in text
-    assert {f"dspark_monitor_{metric.name}" for metric in METRICS} <= exported_names()
+    assert {f"dspark_monitor_{metric.name}" for metric in METRICS} <= set(exported())
+
+
+def test_long_names_are_cut_in_labels_and_counted_together_where_they_are_the_same_then() -> None:
+    found = Window(60)
+    for model in ("m" * 100, "n" * 5000, "n" * 5001, '"' * 101):
+        found.count(Answer(NOW, model, "order", False, 5, ("ok",), 0.5, None), NOW)
+    text = metrics_text(figures_of(found, NOW, since_start=Speculation()))
+    shown = re.findall(
+        r'^dspark_monitor_contents{model="(.*)",schema="order",parse_status="ok"} (\d)$', text, re.MULTILINE
+    )
+    assert sorted(shown) == [('\\"' * 99 + "…", "1"), ("m" * 100, "1"), ("n" * 99 + "…", "2")]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

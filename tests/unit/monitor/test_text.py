@@ -23,7 +23,9 @@ def looked() -> Figures:
         answer(status="truncated"),
         answer(tokens=None),
     )
-    return figures_of(window, NOW, since_start=Speculation(), lag=Lag(12, 90.0), lost=4, notes=(EVIL,))
+    return figures_of(
+        window, NOW, since_start=Speculation(), lag=Lag(12, 90.0), lost=4, notes=(EVIL,), down={"x": EVIL}
+    )
 
 
 def test_figures_have_their_units_and_what_nothing_tells_is_a_dash() -> None:
@@ -49,7 +51,9 @@ def test_text_and_page_tell_the_same_and_obey_nobody() -> None:
     for said in (text, console.file.getvalue()):
         assert "\x1b" not in said
         assert "\u202e" not in said
-        assert said.count(r"\x1b[31m[red]\u202e") == 4
+        assert said.count(r"\x1b[31m[red]\u202e") == 5
+        assert "DOWN: " in said
+        assert "1 of 3 answers" in said
         assert "alert lag > 30s: FIRING (90.00 s)" in said
         assert "3 answers in the last 1m" in said
         assert "truncated=1" in said

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from serving import elsewhere, hook, serving
+from serving import elsewhere, free_port, hook, serving
 from typed_spools import answer, schema, write
 
 from dspark_json.errors import EndpointKeyError, EndpointUnreachableError, InvalidOptionError, SpoolNotFoundError
@@ -168,6 +168,9 @@ def test_acceptance_is_what_the_answers_tell(tmp_path: Path) -> None:
     watch.look()
     figures = watch.figures(60)
     assert (figures.acceptance_from, figures.speculation) == ("answers", Speculation(6, 10, 5))
+    assert figures.acceptance_told_by == "2 of 4 answers"
+    document = figures.document()
+    assert document["answers_with_drafts"] == document["groups"][0]["answers_with_drafts"] == 2
 
 
 @contextmanager
@@ -267,9 +270,52 @@ def test_a_target_that_is_not_there_is_an_error_at_the_first_look_and_a_note_lat
             watch_of(address).look()
         watch = Watch(WatchSettings(reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), (60,)))
         watch.look()
-        assert watch.figures(60).notes == ()
+        assert (watch.figures(60).notes, watch.figures(60).down) == ((), {})
     watch.look()
-    assert "does not answer" in watch.figures(60).notes[0]
+    assert "does not answer" in watch.figures(60).down[address]
+    assert watch.figures(60).value("servers_down") == 1
+
+
+def test_a_server_whose_folder_is_read_is_told_to_be_down(tmp_path: Path) -> None:
+    write(tmp_path, answer("1"))
+    with serving(hook(tmp_path, "k")) as address:
+        by_folder = watch_of(tmp_path)
+        by_address = Watch(WatchSettings(reader_settings({"vllm_endpoint": address, "vllm_api_key": "k"}), (60,)))
+        for watch in (by_address, by_folder):
+            watch.look()
+            assert watch.figures(60).down == {}
+    for watch, where in ((by_address, address), (by_folder, str(tmp_path))):
+        watch.look()
+        figures = watch.figures(60)
+        assert figures.total.answers == 1
+        assert list(figures.down) == list(figures.document()["down"]) == [where]
+        assert str(tmp_path) in figures.down[where]
+        assert figures.value("servers_down") == 1
+    with serving(hook(tmp_path, "k"), urlsplit(address).port):
+        for watch in (by_address, by_folder):
+            watch.look()
+            assert watch.figures(60).value("servers_down") == 0
+
+
+def test_a_server_that_is_down_at_the_start_is_picked_up_when_it_comes(tmp_path: Path) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    write(tmp_path / "late", answer("old"))
+    clock = [0]
+    with serving(hook(tmp_path / "up", "k")) as up:
+        settings = reader_settings({"vllm_endpoint": f"{up},{address}", "vllm_api_key": "k"})
+        watch = Watch(WatchSettings(settings, (60,), all_up=False), lambda: time.time_ns() // 1000 + clock[0])
+        watch.look()
+        assert list(watch.figures(60).down) == [address]
+        assert watch.figures(60).read_us is None
+        with serving(hook(tmp_path / "late", "k"), urlsplit(address).port):
+            watch.look()
+            figures = watch.figures(60)
+            assert (figures.down, figures.total.answers, figures.read_us) == ({}, 1, figures.at_us)
+        clock[0] = 90_000_000
+        watch.look()
+        assert watch.figures(60).total.answers == 0
+    with pytest.raises(EndpointUnreachableError):
+        watch_of(address).look()
 
 
 def commit_to(checkpoint: Path, spool: Path, number: int, following: int) -> None:

@@ -97,6 +97,7 @@ def test_figures_that_nothing_tells_are_none() -> None:
         **dict.fromkeys([metric.name for metric in METRICS]),
         "answers_per_s": 0,
         "tokens_per_s": 0,
+        "servers_down": 0,
     }
     assert figures.acceptance_from is None
 

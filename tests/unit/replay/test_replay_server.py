@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from dspark_json.errors import EndpointUnreachableError
+from dspark_json.errors import ServerEndedError
 from dspark_json.replay import ReplayApp, RunningServer
 from dspark_json.replay.recording import packaged_request
 
@@ -177,7 +177,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        with pytest.raises(EndpointUnreachableError, match=f"can't listen on 127.0.0.1:{port}"):
+        with pytest.raises(ServerEndedError, match=f"can't listen on 127.0.0.1:{port}"):
             RunningServer(arguments=("--no-hook", "--port", port), log=tmp_path / "log")
 
 

@@ -24,6 +24,7 @@ from spool_support import (
 )
 
 from dspark_json.spool.claim import claim, current_boot_id
+from dspark_json.spool.lane import is_written
 from dspark_json.spool.layout import HEADER_BYTES, index_size, read_identity
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.writer import LaneWriter
@@ -52,6 +53,19 @@ def test_each_writer_has_a_lane_of_its_own_and_a_free_one_is_taken_first(tmp_pat
         assert again.lane == "0001"
     first.close()
     third.close()
+
+
+def test_whether_a_spool_is_written_can_be_asked_without_disturbing_who_begins_to_write_it(tmp_path: Path) -> None:
+    assert is_written(tmp_path / "none") is None
+    assert is_written(tmp_path) is False
+    with LaneWriter.open(tmp_path, settings()):
+        assert is_written(tmp_path) is True
+    assert is_written(tmp_path) is False
+    with claim(tmp_path) as got:
+        assert got
+        assert is_written(tmp_path) is True, "somebody is about to take a lane"
+    with LaneWriter.open(tmp_path, settings()) as writer:
+        assert writer.lane == "0000"
 
 
 def test_a_lane_is_locked_against_other_processes_until_its_writer_is_killed(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.choices import some_of
 from dspark_json.cli.numbers import from_zero, positive, real_from_zero, seconds_up_to
 from dspark_json.errors import InvalidOptionError
+from dspark_json.spool.os_errors import reason
 
 if TYPE_CHECKING:
     import argparse
@@ -68,11 +68,15 @@ def require(options: argparse.Namespace) -> None:
         file: Path | None = getattr(options, name)
         if file is None:
             continue
-        place = file if file.exists() else file.parent
-        if file.is_dir() or not os.access(place, os.W_OK):
+        try:
+            is_new = not file.exists()
+            file.open("ab").close()
+            if is_new:
+                file.unlink()
+        except OSError as error:
             raise InvalidOptionError(
-                f'--{name} "{file}" can\'t be written', remedy="Name a file in a folder that is there."
-            )
+                f'--{name} "{file}" can\'t be written: {reason(error)}', remedy="Name a file in a folder that is there."
+            ) from None
 
 
 def plan_of(options: argparse.Namespace) -> Plan:

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import httpx
-
-from dspark_json.cli.bench.serving.acceptance import Counters, Growth
 from dspark_json.cli.bench.serving.load import send
 from dspark_json.errors import EndpointAnswerError
+from dspark_json.monitor.counters import Counters, Growth
+from dspark_json.monitor.metrics_page import metrics_page
 from dspark_json.monitor.speculation import Speculation
 from dspark_json.printable import printable
 
@@ -163,13 +162,8 @@ def _failures(problems: Counter[Problem], server: ModelServer) -> dict[str, Fail
 
 def _counters(server: ModelServer) -> Counters | None:
     """None where they could not be read."""
-    try:
-        answer = httpx.get(
-            f"{server.address}/metrics", headers=server.headers, timeout=_COUNTERS_TIMEOUT_SEC, trust_env=False
-        )
-    except httpx.HTTPError:
-        return None
-    return Counters.of(answer.text) if answer.status_code == httpx.codes.OK else None
+    page = metrics_page(f"{server.address}/metrics", _COUNTERS_TIMEOUT_SEC, server.headers)
+    return None if page is None else Counters.of(page)
 
 
 def _settled_counters(server: ModelServer) -> Counters | None:

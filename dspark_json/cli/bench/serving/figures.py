@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.serving.acceptance import as_document
 from dspark_json.cli.bench.serving.shares import rounded_share
-from dspark_json.cli.bench.statistics import median_over_rounds, pooled_rate
+from dspark_json.cli.bench.statistics import median_over_rounds, pooled_rate, quantile_of
 from dspark_json.monitor.speculation import Speculation
 
 if TYPE_CHECKING:
@@ -189,9 +189,8 @@ def _quantiles(name: str, seconds: Sequence[float]) -> dict[str, float | None]:
 
 
 def _quantile(values: Iterable[float], quantile: float) -> float | None:
-    """The smallest value that at least this share of all do not exceed."""
     ordered = sorted(values)
-    return ordered[max(math.ceil(quantile * len(ordered)) - 1, 0)] if ordered else None
+    return quantile_of(ordered, quantile) if ordered else None
 
 
 def _share(answers: Sequence[Answer], holds: Callable[[Answer], bool]) -> float | None:

@@ -15,8 +15,9 @@ import httpx
 
 from dspark_json.cli.bench.serving.command_keys import HIDDEN, keys_of
 from dspark_json.cli.model_server import server_address
-from dspark_json.errors import EndpointUnreachableError, InvalidOptionError, ListenError
+from dspark_json.errors import EndpointUnreachableError, InvalidOptionError, ListenError, ServerEndedError
 from dspark_json.printable import printable
+from dspark_json.spool.os_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ _POLL_SEC: Final = 0.25
 _HEALTH_TIMEOUT_SEC: Final = 5.0
 _STOP_SEC: Final = 45.0  # more than the guard's patience
 _SHOWN: Final = 300  # characters of a log's line
+_LAST_LINES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,18 @@ class Launch:
 class LaunchedServer:
     """Starts a server and waits until it is healthy; a context manager that ends it, and all that it started.
 
-    All it says goes to ``log``. Raises ``EndpointUnreachableError``, which names the log, where it does not come up
-    within ``patience`` seconds, and ``ListenError`` where something answers at its address before it was started.
+    All it says goes to ``log``. Raises ``ServerEndedError`` where the command ends before it is healthy, and
+    ``EndpointUnreachableError`` where it is not within ``patience`` seconds; both name the log and tell its last lines.
+    ``ListenError`` where something answers at its address before it was started.
     """
 
     def __init__(self, command: Sequence[str], endpoint: str, log: Path, patience: float) -> None:
         _require_unused(endpoint)
-        with log.open("ab") as output:
+        try:
+            output = log.open("ab")
+        except OSError as error:
+            raise InvalidOptionError(f"the server's log \"{log}\" can't be written: {reason(error)}") from None
+        with output:
             self._process = subprocess.Popen(  # noqa: S603 - the user's command, which this is to run
                 [sys.executable, "-m", _GUARD, *command],
                 stdin=subprocess.PIPE,
@@ -96,22 +103,31 @@ class LaunchedServer:
     def _wait(self, endpoint: str, patience: float) -> None:
         deadline = time.monotonic() + patience
         while True:
-            ended = self._process.poll()
-            if ended is not None:
-                raise self._not_up(f"the server ended with status {ended} before it was healthy")
+            if not self.runs:
+                raise self.ended("before it was healthy")
             if _is_healthy(endpoint):
                 return
             if time.monotonic() > deadline:
-                raise self._not_up(f"the server was not healthy at {endpoint}/health within {patience:g} s")
+                what = f"the server was not healthy at {endpoint}/health within {patience:g} s"
+                raise EndpointUnreachableError(what + self._last_words(), remedy=self._remedy())
             time.sleep(_POLL_SEC)
 
-    def _not_up(self, what: str) -> EndpointUnreachableError:
+    def ended(self, when: str) -> ServerEndedError:
+        """The error for a server that has ended by itself at a time when it should not have."""
+        status = self._process.wait()
+        return ServerEndedError(
+            f"the command of --serve ended with status {status} {when}{self._last_words()}", remedy=self._remedy()
+        )
+
+    def _last_words(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = lines[-1] if lines else ""
+        last = [line for line in lines if line.strip()][-_LAST_LINES:]
         for key in self._keys:  # servers tell their arguments
-            last = last.replace(key, HIDDEN)
-        said = f"; the last it said: {printable(last, _SHOWN)}" if last else ""
-        return EndpointUnreachableError(f"{what}{said}", remedy=f"Its whole output is in {self._log}.")
+            last = [line.replace(key, HIDDEN) for line in last]
+        return f"; the last it said: {' | '.join(printable(line, _SHOWN) for line in last)}" if last else ""
+
+    def _remedy(self) -> str:
+        return f"Its whole output is in {self._log}."
 
     @property
     def runs(self) -> bool:

@@ -10,8 +10,20 @@ from dspark_json.errors import InvalidOptionError
 from dspark_json.spool.os_errors import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+
+def in_turn(*writes: Callable[[], None]) -> None:
+    """Write one file after the other; an error is raised once all the others are written."""
+    errors = []
+    for write in writes:
+        try:
+            write()
+        except InvalidOptionError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def write_report(path: Path, parts: Sequence[str]) -> None:

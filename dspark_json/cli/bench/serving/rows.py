@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.serving.figures import BUSY
 from dspark_json.cli.bench.serving.shares import UNTOLD, percent
+from dspark_json.cli.bench.units import byte_rate, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,12 +17,13 @@ _AGREEMENT: Final = 0.01
 def server_rows(found: Sequence[dict[str, Any]], ratios: dict[str, Any] | None) -> list[list[str]]:
     """A title, a cell for each server, and with ``ratios`` in the last the first one's divided by the second's."""
     rows = []
+    unit, factor = byte_rate(one["json_mb_per_second"] for one in found)
     for title, cell, compared in (
         ("requests", lambda one: str(one["requests"]), None),
         ("answers", lambda one: str(one["answers"]), None),
         ("requests that failed", _failed, None),
         ("answers/s", lambda one: with_interval(one, "answers_per_second"), "answers_per_second"),
-        ("JSON, MB/s", lambda one: with_interval(one, "json_mb_per_second"), "json_mb_per_second"),
+        (f"JSON, {unit}", lambda one: with_interval(one, "json_mb_per_second", factor), "json_mb_per_second"),
         ("output tokens/s", lambda one: with_interval(one, "output_tokens_per_second"), "output_tokens_per_second"),
         ("first byte of JSON, p50, ms", lambda one: number(one["first_json_ms_p50"]), "first_json_ms_p50"),
         ("first byte of JSON, p99, ms", lambda one: number(one["first_json_ms_p99"]), "first_json_ms_p99"),
@@ -67,12 +69,15 @@ def remarks(name: str, found: dict[str, Any]) -> list[str]:
     return said
 
 
-def with_interval(found: dict[str, Any], name: str) -> str:
-    """A figure and the interval of its blocks, if there are enough of them for one."""
-    if found[name] is None or found[f"{name}_ci"] is None:
-        return number(found[name])
+def with_interval(found: dict[str, Any], name: str, factor: float = 1.0) -> str:
+    """A figure, times ``factor``, and the interval of its blocks, if there are enough of them for one."""
+    if found[name] is None:
+        return UNTOLD
+    value = number(factor * found[name])
+    if found[f"{name}_ci"] is None:
+        return value
     low, high = found[f"{name}_ci"]
-    return f"{number(found[name])} ({number(low)} to {number(high)})"
+    return f"{value} ({number(factor * low)} to {number(factor * high)})"
 
 
 def acceptance_rate(found: dict[str, Any]) -> str:
@@ -84,13 +89,6 @@ def acceptance_length(found: dict[str, Any]) -> str:
     """Tokens that a step with a draft gave."""
     length = (found["acceptance"] or {}).get("length")
     return UNTOLD if length is None else f"{length:.2f}"
-
-
-def number(value: float | None) -> str:
-    """A number with the three digits that say something, or all digits before its point."""
-    if value is None:
-        return UNTOLD
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,9 +93,10 @@ def run(options: argparse.Namespace) -> int:
         },
         "machine": machine(),
     }
-    _show(options, document, blocks)
-    if options.json:
-        print(json.dumps(document, separators=(",", ":")))
+    table = _show(options, document)
+    if options.json:  # before the files: what can't be written may not cost the figures
+        print(json.dumps(document, separators=(",", ":")), flush=True)
+    _write_files(options, document, blocks, table)
     return 0 if all(one["answers"] for one in document["servers"]) else 1
 
 
@@ -121,7 +123,16 @@ def _load(options: argparse.Namespace) -> Load:
     return Load(workers, options.rate, options.timeout)
 
 
-def _show(options: argparse.Namespace, document: dict[str, Any], blocks: Mapping[str, Sequence[Block]]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is shown of the figures, in the table as in the report."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    remarks: Sequence[str]
+
+
+def _show(options: argparse.Namespace, document: dict[str, Any]) -> _Shown:
     from rich.markup import escape
     from rich.table import Table
 
@@ -144,24 +155,26 @@ def _show(options: argparse.Namespace, document: dict[str, Any], blocks: Mapping
     print_table(table, stderr=options.json, width=_WIDTH)
     for remark in said:
         print(remark, file=sys.stderr if options.json else sys.stdout)
-    if options.png is not None:
-        from dspark_json.cli.bench.serving.picture import draw_servers
-
-        draw_servers(options.png, blocks, _title(document))
-    if options.markdown is not None:
-        _write(options, document, heads, rows, said)
+    return _Shown(heads, rows, said)
 
 
-def _write(
-    options: argparse.Namespace,
-    document: dict[str, Any],
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    said: Sequence[str],
+def _write_files(
+    options: argparse.Namespace, document: dict[str, Any], blocks: Mapping[str, Sequence[Block]], shown: _Shown
 ) -> None:
+    from dspark_json.cli.bench.serving.picture import draw_servers
+    from dspark_json.cli.bench.serving.report import in_turn
+
+    in_turn(
+        *([lambda: draw_servers(options.png, blocks, _title(document))] if options.png is not None else []),
+        *([lambda: _write(options, document, shown)] if options.markdown is not None else []),
+    )
+
+
+def _write(options: argparse.Namespace, document: dict[str, Any], shown: _Shown) -> None:
     from dspark_json.cli.bench.serving.report import bullets, circumstances, picture_link, write_report
-    from dspark_json.cli.bench.serving.rows import markdown_table, number
+    from dspark_json.cli.bench.serving.rows import markdown_table
     from dspark_json.cli.bench.serving.shares import percent
+    from dspark_json.cli.bench.units import number
 
     by_schema = [
         [f"{one['name']}: {name}", str(of_it["answers"]), number(of_it["json_bytes"]), percent(of_it["json_valid"]),
@@ -175,8 +188,8 @@ def _write(
         [
             f"# {_title(document)}",
             f"{circumstances(document['plan'], document['machine'])} {intervals}",
-            markdown_table(heads, rows),
-            bullets(said),
+            markdown_table(shown.heads, shown.rows),
+            bullets(shown.remarks),
             markdown_table(("schema", "answers", "bytes, median", "JSON", "by the schema"), by_schema),
             picture_link(options.markdown, options.png, "latency and speed"),
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.serving.blocks import Measurement, Subject
 from dspark_json.cli.bench.serving.figures import LEAST_BLOCKS, figures, output_tokens
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dspark_json.cli.bench.serving.launched import Launch
     from dspark_json.cli.bench.serving.load import Load
     from dspark_json.cli.bench.serving.questions import Asking
+
+# Fewer requests of a length than this say nothing about its speed: a block is little but its beginning and its end.
+LEAST_REQUESTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,11 @@ class Sweep:
                     subjects, self.plan
                 )
             except EndpointError as error:
+                if not running.runs:
+                    raise running.ended("while it was measured") from error
                 raise type(error)(error.message, remedy=f"{error.remedy} The server's output is in {log}.") from error
             if not running.runs:
-                raise EndpointError(
-                    f"the server of length {length} ended while it was measured", remedy=f"Its output is in {log}."
-                )
+                raise running.ended("while it was measured")
         return [Point(length, grammar, tuple(found)) for grammar, found in blocks.items()]
 
 
@@ -86,9 +89,9 @@ class Best:
     """The length with the most tokens a second, and how sure that is.
 
     ``margin`` is its speed divided by that of ``second``, the next best, with the 95 % interval from the spread of the
-    blocks: infinite where the other's blocks may give nothing, None for too few blocks. ``alike`` are the lengths that
-    can't be told apart from it by that: where there are any, there is no winner. ``failed`` are the requests that
-    failed, and all that were sent, of each length with such.
+    blocks: infinite where the other's blocks may give nothing, None where there are too few for one, which ``too_few``
+    says. ``alike`` are the lengths that can't be told apart from it by that: where there are any, there is no winner.
+    ``failed`` are the requests that failed, and all that were sent, of each length with such.
     """
 
     length: int
@@ -98,6 +101,7 @@ class Best:
     high: float | None
     alike: tuple[int, ...]
     failed: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    too_few: str = ""
 
     def sentence(self) -> str:
         """The same in words."""
@@ -108,10 +112,7 @@ class Best:
         if self.second is None or self.margin is None:
             return f"{self.length} is the only length that gave tokens"
         if self.low is None or self.high is None:
-            return (
-                f"too few blocks to say which is best ({LEAST_BLOCKS} at least): "
-                f"{self.length} has {_percent(self.margin)} % over {self.second}"
-            )
+            return f"{self.too_few}: {self.length} has {_percent(self.margin)} % over {self.second}"
         least, most = _percent(self.low), _percent(self.high)
         spread = f"{least} to {most} %" if math.isfinite(self.high) else f"{least} % or more"
         margin = f"{_percent(self.margin)} % over {self.second} ({spread})"
@@ -125,7 +126,14 @@ class Best:
         high = self.high if self.high is not None and math.isfinite(self.high) else None
         interval = None if self.low is None else [self.low, high]
         ratio = None if self.margin is None else {"value": round(self.margin, 4), "ci": interval}
-        return {"length": self.length, "second": self.second, "ratio": ratio, "no_difference_to": list(self.alike)}
+        return {
+            "length": None if self.too_few else self.length,
+            "fastest": self.length,
+            "second": self.second,
+            "ratio": ratio,
+            "no_difference_to": list(self.alike),
+            "too_few": self.too_few or None,
+        }
 
 
 def best_length(points: Sequence[Point]) -> Best | None:
@@ -140,10 +148,22 @@ def best_length(points: Sequence[Point]) -> Best | None:
         return Best(first, None, None, None, None, (), failed)
     compared = {other: ratio_of_rates(tokens[first], tokens[other]) for other in others}
     margin = compared[others[0]]
-    if any(len(blocks) < LEAST_BLOCKS for blocks in tokens.values()):
-        return Best(first, others[0], margin.value, None, None, tuple(sorted(others)), failed)
+    too_few = too_few_for_best(
+        min(point.failed()[1] for point in points if point.length in tokens), min(map(len, tokens.values()))
+    )
+    if too_few:
+        return Best(first, others[0], margin.value, None, None, tuple(sorted(others)), failed, too_few)
     alike = tuple(sorted(other for other, ratio in compared.items() if ratio.low <= 1))
     return Best(first, others[0], margin.value, round(margin.low, 4), round(margin.high, 4), alike, failed)
+
+
+def too_few_for_best(requests: int, blocks: int) -> str:
+    """Why so many requests of each length, in so many blocks, can't tell which is best; empty where they can."""
+    if requests < LEAST_REQUESTS:
+        return f"too few requests to say which length is best (of each {LEAST_REQUESTS} at least)"
+    if blocks < LEAST_BLOCKS:
+        return f"too few blocks to say which length is best ({LEAST_BLOCKS} at least)"
+    return ""
 
 
 def _percent(ratio: float) -> str:

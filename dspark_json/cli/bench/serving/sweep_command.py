@@ -28,7 +28,8 @@ DESCRIPTION: Final = (
     "port. Whatever it starts in its process group is ended before the next one. Any of vLLM's speculation methods\n"
     'will do; DSpark itself ("method": "dspark") needs a GPU. With --grammar on,off each server is asked with and\n'
     "without structured output in turn, which shows how many answers are malformed without it. The spread is that of\n"
-    "blocks on one start; what differs from start to start it does not show. Needs dspark-json[bench]."
+    "blocks on one start; what differs from start to start it does not show. Fewer than 50 requests, or 3 blocks, of\n"
+    "each length name no best one. Needs dspark-json[bench]."
 )
 EXAMPLES: Final = """\
 examples:
@@ -46,6 +47,7 @@ _WIDTH: Final = 130  # where there is no terminal to ask
 _MOST_SECONDS: Final = 86_400.0
 _LONGEST: Final = 1000
 _INTERVALS: Final = "In brackets: 95 % intervals over the blocks of one start of the server."
+_TITLE: Final = "JSON by speculation length"
 _GRAMMARS: Final = ("on", "off")
 _HEADS: Final = (
     "length", "grammar", "tokens/s", "drafts accepted", "tokens a step", "p50, ms", "p99, ms", "malformed", "failed",
@@ -74,12 +76,15 @@ def run(options: argparse.Namespace) -> int:
     require(options)
     from dspark_json.cli.bench.serving.command_keys import without_keys
     from dspark_json.cli.bench.serving.machine import machine
-    from dspark_json.cli.bench.serving.sweep import best_length
+    from dspark_json.cli.bench.serving.sweep import best_length, too_few_for_best
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
     sweep = _sweep(options)
+    too_few = too_few_for_best(sweep.plan.requests, len(sweep.plan.ranges())) if len(options.lengths) > 1 else ""
+    if too_few:
+        say(too_few)
     points, failed = _measure(options, sweep, say)
     best = {grammar: best_length([one for one in points if one.grammar == grammar]) for grammar in options.grammar}
     document: dict[str, Any] = {
@@ -89,9 +94,10 @@ def run(options: argparse.Namespace) -> int:
         "plan": {**plan_document(options), "grammar": list(options.grammar), "serve": without_keys(options.serve)},
         "machine": machine(),
     }
-    _show(options, document, best, say)
-    if options.json:
-        print(json.dumps(document, separators=(",", ":")))
+    rows, said = _show(options, document, best, say)
+    if options.json:  # before the files: what can't be written may not cost the figures
+        print(json.dumps(document, separators=(",", ":")), flush=True)
+    _write_files(options, document, rows, said)
     return 0 if not failed and all(one["answers"] for one in document["results"]) else 1
 
 
@@ -165,7 +171,8 @@ def _show(
     document: dict[str, Any],
     best: dict[str, Best | None],
     say: Callable[[str], None],
-) -> None:
+) -> tuple[list[list[str]], list[str]]:
+    """Print the figures; returns the table's rows and what is to be known of them."""
     from rich.table import Table
 
     from dspark_json.cli.bench.serving.rows import remarks
@@ -185,21 +192,23 @@ def _show(
     print_table(table, stderr=options.json, width=_WIDTH)
     for line in said:
         say(line)
-    title = "JSON by speculation length"
-    if options.png is not None:
-        from dspark_json.cli.bench.serving.picture import draw_sweep
+    return rows, said
 
-        draw_sweep(options.png, results, title)
-    if options.markdown is not None:
-        _write(options, document, rows, said, title)
+
+def _write_files(
+    options: argparse.Namespace, document: dict[str, Any], rows: Sequence[Sequence[str]], said: Sequence[str]
+) -> None:
+    from dspark_json.cli.bench.serving.picture import draw_sweep
+    from dspark_json.cli.bench.serving.report import in_turn
+
+    in_turn(
+        *([lambda: draw_sweep(options.png, document["results"], _TITLE)] if options.png is not None else []),
+        *([lambda: _write(options, document, rows, said)] if options.markdown is not None else []),
+    )
 
 
 def _write(
-    options: argparse.Namespace,
-    document: dict[str, Any],
-    rows: Sequence[Sequence[str]],
-    said: Sequence[str],
-    title: str,
+    options: argparse.Namespace, document: dict[str, Any], rows: Sequence[Sequence[str]], said: Sequence[str]
 ) -> None:
     from dspark_json.cli.bench.serving.report import bullets, circumstances, picture_link, write_report
     from dspark_json.cli.bench.serving.rows import markdown_table
@@ -207,7 +216,7 @@ def _write(
     write_report(
         options.markdown,
         [
-            f"# {title}",
+            f"# {_TITLE}",
             f"At each length {circumstances(document['plan'], document['machine'])} {_INTERVALS}",
             f"```\n{document['plan']['serve']}\n```",
             markdown_table(_HEADS, rows),
@@ -218,8 +227,9 @@ def _write(
 
 
 def _row(result: dict[str, Any]) -> list[str]:
-    from dspark_json.cli.bench.serving.rows import acceptance_length, acceptance_rate, number, with_interval
+    from dspark_json.cli.bench.serving.rows import acceptance_length, acceptance_rate, with_interval
     from dspark_json.cli.bench.serving.shares import percent
+    from dspark_json.cli.bench.units import number
 
     return [
         str(result["length"]),

@@ -15,10 +15,10 @@ class Hold:
     """Gives a waiter False once its time is up, unless it has its result before.
 
     The time-out is there for a writer that is stuck. Where the event loop is late itself (a process that gets no CPU,
-    an application that blocks it), time passes in which no record could be made and no writer's answer taken: such an
-    answer is not to go out without a record for that. So the time is counted in ``TURNS`` pieces, one in each turn of
-    the loop at most: on a loop that has its turns it is up after ``seconds``, and on a starved one after ``TURNS``
-    turns or a few more, of which every one makes records and takes what the writer thread has to tell.
+    an application that blocks it), time passes in which the writer thread hardly gets on either, and nobody takes what
+    it has to tell: such an answer is not to go out without a record for that. So the time is counted in ``TURNS``
+    pieces, one in each turn of the loop at most: on a loop that has its turns it is up after ``seconds``, and on a
+    starved one after ``TURNS`` turns or a few more, of which every one takes what the writer thread has to tell.
     """
 
     __slots__ = ("_left", "_loop", "_piece", "_timer", "_waiter")

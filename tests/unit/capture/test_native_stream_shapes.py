@@ -102,6 +102,8 @@ TAKEN = {
 }
 REFUSED = {
     "carriage returns": [delta('"content":"a"'), b"data: [DONE]\r\n\r\n"],
+    "a carriage return between values": [b'data: {"id":"a",\r"model":"m"}\n\n'],
+    "a carriage return in a comment": [b': ping\rdata: {"id":"a"}\n\n', delta('"content":"a"')],
     "a byte order mark": [b"\xef\xbb\xbf", delta('"content":"a"')],
     "another field": [b"event: x\n", delta('"content":"a"')],
     "two data lines": [b'data: {"id":\ndata: "x"}\n\n'],

@@ -6,6 +6,7 @@ The rows are the native engine's, record by record: what ``engine.plain`` can't 
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch
-from dspark_json.engine.plain_answers import PlainRows, plain_rows, read_records
+from dspark_json.engine.plain_answers import MOST_LEFT_OVER, PlainRows, plain_rows, read_records
+from dspark_json.engine.text_reader import BatchRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MIN_BATCH_BYTES", "CudfEngine"]
 
+_log = logging.getLogger(__name__)
+
 MIN_BATCH_BYTES: Final = 16 << 20
-_MOST_LEFT_OVER: Final = 0.25  # of the records; above, taking the batch apart costs more than it saves
 
 
 class CudfEngine:
@@ -39,20 +42,24 @@ class CudfEngine:
         self._reader = _Timed(reader)
         self._native = native
         self._min_bytes = min_bytes
+        self._told = False
 
     def parse(self, spans: RecordSpans, plan: ParsePlan) -> tuple[pa.RecordBatch, ParseStats]:
         """See ``Engine.parse``. Spans with a ``device_pointer`` are read where they lie in the GPU's memory."""
         size = spans.ends[-1] if len(spans) else 0
         if size < self._min_bytes or not len(spans):
-            batch, stats = self._native.parse(spans, plan)
-            stats.fallback = len(spans)
-            return batch, stats
+            return self._left_over(spans, plan)
         started = time.perf_counter_ns()
         self._reader.took_ns = 0
         pointer: int | None = getattr(spans, "device_pointer", None)
         data = spans.buffer[:size] if pointer is None else pointer
-        rows = plain_rows(read_records(self._reader, spans, plan, data), spans, plan, self._reader)
-        batch, stats = self._together(rows, spans, plan)
+        try:
+            rows = plain_rows(read_records(self._reader, spans, plan, data), spans, plan, self._reader)
+        except BatchRefusedError as refusal:
+            self._tell(refusal, spans)
+            batch, stats = self._left_over(spans, plan)
+        else:
+            batch, stats = self._together(rows, spans, plan)
         stats.gpu_ns = self._reader.took_ns
         stats.parse_ns = time.perf_counter_ns() - started
         log_batch(stats)
@@ -61,10 +68,8 @@ class CudfEngine:
     def _together(self, rows: PlainRows, spans: RecordSpans, plan: ParsePlan) -> tuple[pa.RecordBatch, ParseStats]:
         """The plain rows and, in their places, those of the native engine."""
         plain, kept = rows.plain.to_pylist(), rows.kept.to_pylist()
-        if plain.count(False) > _MOST_LEFT_OVER * len(plain):
-            batch, stats = self._native.parse(spans, plan)
-            stats.fallback = len(spans)
-            return batch, stats
+        if plain.count(False) > MOST_LEFT_OVER * len(plain):
+            return self._left_over(spans, plan)
         total = ParseStats()
         parts: list[pa.RecordBatch] = []
         for start, stop in _runs(plain):
@@ -72,12 +77,29 @@ class CudfEngine:
                 parts.append(_kept_rows(rows, kept, start, stop))
                 total.add(_counts(rows, spans, kept, start, stop))
             else:
-                batch, stats = self._native.parse(_Part.of(spans, start, stop), plan)
-                stats.fallback = stop - start
+                batch, stats = self._left_over(_Part.of(spans, start, stop), plan)
                 parts.append(batch)
                 total.add(stats)
         whole = [part for part in parts if part.num_rows] or parts[:1]
         return _concatenated(whole, plan.columns), total
+
+    def _left_over(self, spans: RecordSpans, plan: ParsePlan) -> tuple[pa.RecordBatch, ParseStats]:
+        """What the native engine makes of records, counted."""
+        batch, stats = self._native.parse(spans, plan)
+        stats.fallback = len(spans)
+        return batch, stats
+
+    def _tell(self, refusal: BatchRefusedError, spans: RecordSpans) -> None:
+        """Say it once loudly; the count of records that fell back says how often it was."""
+        _log.log(
+            logging.DEBUG if self._told else logging.WARNING,
+            "the native engine parses %d record(s) of lane %s from %d on, the GPU engine can't: %s",
+            len(spans),
+            spans.lane,
+            spans.first_seq,
+            refusal,
+        )
+        self._told = True
 
 
 @dataclass(frozen=True, slots=True)

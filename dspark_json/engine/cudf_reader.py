@@ -3,19 +3,28 @@
 Not ``read_json_from_string_column``: it takes neither the option that keeps the quotes of strings nor the strict
 validation, and without these neither a number can be told from a string nor an invalid value from a valid one.
 
+Each line is put into an object of its own, ``{"v":LINE,"e":0}``, by cuDF's string functions, before it is read. Two
+things that libcudf does with lines make that necessary (``nested_json_gpu.cu``, ``host_tree_algorithms.cu``): where it
+recovers from bad lines it also takes no notice of what follows the first value of a line, so that ``{"a":1} x`` would
+pass for ``{"a":1}``; and it refuses all lines at once where some are objects and some are something else. Inside the
+object, text after the value makes the line a bad one, and a line that closes the object itself has no member ``e``
+unless it brings one along, which the count of members shows.
+
 Written against pylibcudf 26.10; not yet run on a GPU. ``engine.selftest`` decides at the start whether it does what is
 expected of it, and where it does not, it is not used.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dspark_json.engine.text_fields import TextField, text_type
-from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, TextBatch
+from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, BatchRefusedError, TextBatch
 from dspark_json.errors import EngineFailedError, EngineUnavailableError
 from dspark_json.extras import installing
 
@@ -24,7 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CudfTextReader", "import_pylibcudf"]
 
+_log = logging.getLogger(__name__)
+
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)  # a strings column counts its bytes in 32 bits
+_KEPT_BYTES: Final = 256 << 20  # what CUDA's pool keeps for the next batch; the rest goes back to the model
+_HEAD: Final = '{"v":'
+_TAIL: Final = ',"e":0}\n'
+_LINE: Final = "v"
+_END: Final = TextField("e")
+# How libcudf says that it will not take an input, as against a CUDA error, after which no call can be trusted.
+_REFUSAL: Final = "CUDF failure"
 
 
 def import_pylibcudf() -> Any:
@@ -49,27 +67,34 @@ class CudfTextReader:
         """``pylibcudf`` is the module, from ``import_pylibcudf``."""
         self._plc = pylibcudf
         self._busy = threading.Lock()
+        self._pooled = False
         program = pylibcudf.strings.regex_program.RegexProgram.create
         flags = pylibcudf.strings.regex_flags.RegexFlags.DEFAULT
         self._member, self._null_member, self._odd = (program(p, flags) for p in (MEMBER, NULL_MEMBER, ODD))
 
     def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
         """See ``TextReader.read``."""
-        size = ends[-1]
+        size = ends[-1] + len(ends) * len(_HEAD + _TAIL)
         if size > _MOST_BYTES:
             raise EngineFailedError(
                 f"a batch of {size} bytes is more than the GPU engine takes at once ({_MOST_BYTES})",
                 remedy="Set maxBytesPerTrigger or minPartitions.",
             )
         with self._busy:
-            return self._read(data, size, ends, members)
+            self._use_pool()
+            try:
+                return self._read(data, ends, members)
+            except RuntimeError as error:
+                if _REFUSAL in str(error):
+                    raise BatchRefusedError(str(error)) from error
+                raise
 
-    def _read(self, data: memoryview | int, size: int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
-        held: Any = _DeviceBytes(data, size) if isinstance(data, int) else self._plc.rmm.DeviceBuffer.to_device(data)
-        span = self._plc.gpumemoryview(held)
-        rows = self._rows(span, len(ends), members)
-        column = self._strings(span, ends)
-        count, contains = self._plc.strings.contains.count_re, self._plc.strings.contains.contains_re
+    def _read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
+        plc = self._plc
+        held: Any = _DeviceBytes(data, ends[-1]) if isinstance(data, int) else plc.rmm.DeviceBuffer.to_device(data)
+        column = self._strings(plc.gpumemoryview(held), ends)
+        rows = self._rows(self._wrapped(column, len(ends)), len(ends), members)
+        count, contains = plc.strings.contains.count_re, plc.strings.contains.contains_re
         return TextBatch(
             rows=rows,
             members=_array(count(column, self._member).to_arrow()),
@@ -77,26 +102,39 @@ class CudfTextReader:
             odd=_array(contains(column, self._odd).to_arrow()),
         )
 
+    def _wrapped(self, column: Any, count: int) -> Any:
+        """The bytes of the lines, each in an object of its own."""
+        plc = self._plc
+        text, strings = plc.Scalar.from_py, plc.strings
+        bare = strings.strip.strip(column, strings.side_type.SideType.RIGHT, text("\n"))
+        head, tail = (plc.Column.from_scalar(text(one), count) for one in (_HEAD, _TAIL))
+        return strings.combine.concatenate(plc.Table([head, bare, tail]), text("")).data()
+
     def _rows(self, span: Any, count: int, members: Sequence[TextField]) -> pa.StructArray:
         found = self._plc.io.json.read_json(self.options(span, members))
         names = found.column_names(include_children=True)
         table = pa.table(found.tbl.to_arrow(metadata=[self._metadata(one) for one in names]))
         if table.num_rows != count:
-            raise EngineFailedError(
-                f"cuDF read {table.num_rows} rows out of {count} lines",
-                remedy='Set parse_mode to "cpu", and please report it with what `dspark-json doctor --gpu` shows.',
-            )
+            raise BatchRefusedError(f"it read {table.num_rows} rows out of {count} lines")
         given = {name: _array(table.column(name)) for name in table.column_names}
-        columns = [given.get(one.name, pa.nulls(count, text_type(one))) for one in members]
-        return pa.StructArray.from_arrays(columns, names=[one.name for one in members])
+        lines = given.get(_LINE)
+        whole = pc.fill_null(pc.equal(given.get(_END.name, pa.nulls(count, pa.string())), "0"), fill_value=False)
+        parts: dict[str, pa.Array] = {}
+        if lines is not None and pa.types.is_struct(lines.type):
+            inside = (lines.type.field(i).name for i in range(lines.type.num_fields))
+            parts = dict(zip(inside, lines.flatten(), strict=True))
+        columns = [parts.get(one.name, pa.nulls(count, text_type(one))) for one in members]
+        rows = pa.StructArray.from_arrays(columns, names=[one.name for one in members], mask=pc.invert(whole))
+        return pa.StructArray.from_arrays(rows.flatten(), names=[one.name for one in members])
 
     def options(self, source: Any, members: Sequence[TextField]) -> Any:
-        """How cuDF's reader is asked for these members of the lines in a span of memory."""
+        """How cuDF's reader is asked for these members of the lines in a span of memory, each in its object."""
         io = self._plc.io
+        wrapped = (TextField(_LINE, members=tuple(members)), _END)
         options = (
             io.json.JsonReaderOptions.builder(io.types.SourceInfo([source]))
             .lines(val=True)
-            .dtypes([self._dtype(one) for one in members])
+            .dtypes([self._dtype(one) for one in wrapped])
             .prune_columns(val=True)
             .keep_quotes(val=True)
             .mixed_types_as_string(val=True)
@@ -111,6 +149,21 @@ class CudfTextReader:
         options.allow_numeric_leading_zeros(val=False)
         options.allow_nonnumeric_numbers(val=False)
         return options
+
+    def _use_pool(self) -> None:
+        """Take memory from CUDA's own pool, unless somebody has chosen another way: a plain ``cudaMalloc`` waits for
+        the whole GPU, the model's work included, and a batch makes hundreds of allocations."""
+        if self._pooled:
+            return
+        self._pooled = True
+        resources = self._plc.rmm.mr
+        if type(resources.get_current_device_resource()) is resources.CudaMemoryResource:
+            try:
+                pool = resources.CudaAsyncMemoryResource(release_threshold=_KEPT_BYTES)
+            except (RuntimeError, MemoryError) as error:
+                _log.info("the GPU has no memory pool, each allocation is one of its own: %s", error)
+                return
+            resources.set_current_device_resource(pool)
 
     def _strings(self, span: Any, ends: Sequence[int]) -> Any:
         """The values as a column of strings, over the same bytes."""

@@ -2,7 +2,7 @@
 
 A value is plain where every member that its text has is one that was asked for, once, and null or of its type in its
 plainest form. That no member is missing, unknown or there twice follows from counting: the text has as many members
-that are not null as the columns have values (``is_plain``). Whatever is not plain is for the native engine, whose rows
+that are not null as the columns have values (``prove``). Whatever is not plain is for the native engine, whose rows
 are the rule; so nothing here repairs, rounds or guesses.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dspark_json.engine.text_fields import TextField
     from dspark_json.engine.text_reader import TextBatch
 
-__all__ = ["MOST_OPENINGS", "Built", "any_in_lists", "build", "is_plain", "member", "nothing", "per_list", "true"]
+__all__ = ["MOST_OPENINGS", "Built", "Proof", "any_in_lists", "build", "member", "nothing", "per_list", "prove", "true"]
 
 MOST_OPENINGS: Final = 100  # openings in the text of a value that is kept as text; the grammar's limit is 128 levels
 _LAST_SECOND: Final = 253_402_300_799
@@ -45,14 +45,21 @@ class Built:
     bad: pa.Array
 
 
-def is_plain(batch: TextBatch, members: Sequence[TextField]) -> pa.Array:
-    """For each value whether its text has no member but those that the columns have a value of, and nulls.
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """For each value of a batch: ``plain``, whether its text has no member but those that the columns have a value of,
+    and nulls; ``astray``, whether values were seen, but not as many as there are (``engine.repeated``)."""
 
-    One that has nothing but nulls is none: a text that is not JSON looks the same.
-    """
+    plain: pa.Array
+    astray: pa.Array
+
+
+def prove(batch: TextBatch, members: Sequence[TextField]) -> Proof:
+    """Count. A value that has nothing but nulls is not plain: a text that is not JSON looks the same."""
     seen = _seen(batch.rows, members)
     there = pc.subtract(batch.members.cast(pa.int64()), batch.nulls.cast(pa.int64()))
-    return pc.and_(pc.and_(pc.equal(seen, there), pc.greater(seen, 0)), pc.invert(batch.odd))
+    equal, some = pc.equal(seen, there), pc.greater(seen, 0)
+    return Proof(pc.and_(pc.and_(equal, some), pc.invert(batch.odd)), pc.and_(some, pc.invert(equal)))
 
 
 def member(rows: pa.Array, name: str, kind: pa.DataType) -> pa.Array:

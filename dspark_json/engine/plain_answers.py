@@ -15,24 +15,29 @@ import pyarrow.compute as pc
 from dspark_json.engine.plain import (
     MOST_OPENINGS,
     Built,
+    Proof,
     any_in_lists,
     build,
-    is_plain,
     member,
     nothing,
     per_list,
+    prove,
     true,
 )
+from dspark_json.engine.repeated import has_list_once, has_name_once
 from dspark_json.engine.text_fields import TextField, text_fields
+from dspark_json.engine.text_reader import BatchRefusedError
 from dspark_json.schema.envelope import RECORD_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dspark_json.engine.base import ParsePlan, RecordSpans
     from dspark_json.engine.text_reader import TextBatch, TextReader
 
-__all__ = ["PlainRows", "plain_rows"]
+__all__ = ["MOST_LEFT_OVER", "PlainRows", "plain_rows", "read_records"]
+
+MOST_LEFT_OVER: Final = 0.25  # of the records; above, taking the batch apart costs more than it saves
 
 _BLANK: Final = r"^[ \t\n\r]*$"
 # Text of which not even the beginning is JSON, nor anything that is taken off before the value.
@@ -68,10 +73,12 @@ class _Choices:
 
 
 def plain_rows(batch: TextBatch, spans: RecordSpans, plan: ParsePlan, reader: TextReader) -> PlainRows:
-    """The rows of a batch; its contents are read by the same reader."""
+    """The rows of a batch; its contents are read by the same reader. Raises ``BatchRefusedError``."""
     rows = batch.rows
     record = member(rows, RECORD_COLUMN, pa.null())
-    bad = pc.or_(pc.invert(is_plain(batch, text_fields(plan.declared))), _doubtful(rows, record))
+    proof = prove(batch, text_fields(plan.declared))
+    _refuse_astray(proof, lambda i: bytes(spans.buffer[spans.ends[i - 1] if i else 0 : spans.ends[i]]))
+    bad = pc.or_(pc.invert(proof.plain), _doubtful(rows, record))
     wanted_status = _status_wanted(record, plan)
     if plan.content_type is None:
         # Settings that may ask for JSON; to know, one would have to look into them.
@@ -208,12 +215,36 @@ def _typed(content: pa.Array, tried: pa.Array, kind: pa.DataType, reader: TextRe
     members = text_fields(fields)
     if not members or not len(content):
         return pa.nulls(len(content), kind), nothing(len(content))
-    batch = _read(pc.if_else(tried, _one_line(content), "{}"), members, reader)
+    lines = pc.if_else(tried, _one_line(content), "{}")
+    batch = _read(lines, members, reader)
     built = [build(batch.rows, field, field) for field in fields]
-    good = pc.and_(tried, is_plain(batch, members))
+    proof = prove(batch, members)
+    _refuse_astray(proof, lambda i: lines[i].as_py())
+    good = pc.and_(pc.and_(tried, proof.plain), _null_once(lines, batch, proof))
     for part in built:
         good = pc.and_(good, pc.invert(part.bad))
     return pa.StructArray.from_arrays([part.column for part in built], fields=fields, mask=pc.invert(good)), good
+
+
+def _null_once(lines: pa.Array, batch: TextBatch, proof: Proof) -> pa.Array:
+    """False for plain values that have a null and some name twice: the null may be what counts, and no count says so.
+
+    Contents only. The answer around them is written by a server, out of objects that have each name once.
+    """
+    once = [True] * len(lines)
+    asked = pc.indices_nonzero(pc.and_(proof.plain, pc.greater(batch.nulls, 0)))
+    for i in asked.to_pylist():
+        once[i] = has_name_once(lines[i].as_py())
+    return pa.array(once, pa.bool_())
+
+
+def _refuse_astray(proof: Proof, text: Callable[[int], str | bytes]) -> None:
+    """Raise ``BatchRefusedError`` where values of a text may stand in the rows of another."""
+    astray = pc.indices_nonzero(proof.astray).to_pylist()
+    if len(astray) > MOST_LEFT_OVER * len(proof.plain):
+        raise BatchRefusedError("too many of its values have members that are not asked for")
+    if not all(has_list_once(text(i)) for i in astray):
+        raise BatchRefusedError("one of its values has a list twice, and its items may stand in another")
 
 
 def _as_text(content: pa.Array, tried: pa.Array, reader: TextReader) -> tuple[pa.Array, pa.Array]:

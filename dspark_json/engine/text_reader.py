@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dspark_json.engine.text_fields import TextField
 
-__all__ = ["MEMBER", "NULL_MEMBER", "ODD", "TextBatch", "TextReader"]
+__all__ = ["MEMBER", "NULL_MEMBER", "ODD", "BatchRefusedError", "TextBatch", "TextReader"]
 
 # A member of an object: a quote that no backslash stands before, and a colon. Never fewer than there are, where ODD
 # finds nothing; more where a string begins with a colon.
@@ -31,13 +31,17 @@ ODD: Final = (
 )
 
 
+class BatchRefusedError(Exception):
+    """The reader can't take this batch, whatever may be said of others: it is for the native engine, as a whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextBatch:
     """Values that a reader read, one row each.
 
     ``rows`` has the members asked for (``text_type``), strings with their quotes but without their escapes, other
-    values as written; a value that is no JSON object is null in all members. ``members`` and ``nulls`` count ``MEMBER``
-    and ``NULL_MEMBER`` in each value's text, ``odd`` says whether ``ODD`` is in it.
+    values as written; a line that is not one JSON object, and nothing else, is null in all members. ``members`` and
+    ``nulls`` count ``MEMBER`` and ``NULL_MEMBER`` in each line's text, ``odd`` says whether ``ODD`` is in it.
     """
 
     rows: pa.StructArray
@@ -54,6 +58,6 @@ class TextReader(Protocol):
 
         ``data`` is the host's memory (format ``B``), or the address of a GPU's; line i ends at ``ends[i]``, its line
         feed included.
-        Raises ``EngineFailedError``.
+        Raises ``BatchRefusedError``, and ``EngineFailedError`` for a batch that is too large.
         """
         ...

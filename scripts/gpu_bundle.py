@@ -2,6 +2,7 @@
 
 ``python scripts/gpu_bundle.py OUT.tar.xz``. The wheels of cuDF are several hundred MB, nearly all of it machine code
 for other GPUs; what is not for the architectures asked for (``--arch 90``) is replaced by zeros, which pack to nothing.
+nvCOMP, which libcudf wants at its start and uses for compressed files alone, is replaced by a library with its names.
 For CPython 3.12 on x86-64 and CUDA 13; ``tests/gpu/run.py`` unpacks it from ``build/gpu-bundle.tar.xz``.
 """
 
@@ -30,7 +31,11 @@ PACKAGES = (
     "orjson>=3.10",
 )
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64", "manylinux2014_x86_64")
-NOT_NEEDED = frozenset({"include", "cmake", "tests", "benchmarks"})
+# What is on a machine with cupy for CUDA 13 already: cuda-bindings, cuda-pathfinder, nvJitLink, NVRTC, cuFile, numpy.
+NOT_NEEDED = frozenset({"include", "cmake", "tests", "benchmarks", "bin", "share"})
+SOURCES = frozenset({".pyx", ".pxd", ".pyi", ".h", ".hpp", ".cuh", ".a"})
+LARGEST_MIB = 55  # with the tree of this repository it has to fit into 64 MiB
+NVCOMP_ERROR = 11  # nvcompErrorNotSupported
 
 # A section .nv_fatbin is a row of containers, each a row of images for one architecture
 # (cuobjdump shows the same): container magic, u16 version, u16 header size, u64 size; image: u16 kind, u16, u32 header
@@ -101,6 +106,46 @@ def keep_architectures(library: Path, wanted: set[int]) -> None:
         library.write_bytes(data)
 
 
+def replace_nvcomp(site: Path) -> None:
+    """Put a library in nvCOMP's place that has the functions libcudf names, each of which only fails."""
+    place = site / "nvidia/libnvcomp/lib64"
+    (library,) = place.glob("libnvcomp.so.*")
+    listed = subprocess.run(  # noqa: S603 - our own arguments
+        ["nm", "-D", "--undefined-only", site / "libcudf/lib64/libcudf.so"],  # noqa: S607
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    names = sorted({line.split()[-1] for line in listed.splitlines() if line.split()[-1].startswith("nvcomp")})
+    text = "".join(f"int {name}(void) {{ return {NVCOMP_ERROR}; }}\n" for name in names)
+    for other in place.glob("*.so*"):
+        other.unlink()
+    subprocess.run(  # noqa: S603 - as above
+        ["cc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-x", "c", "-", "-o", library],  # noqa: S607
+        check=True,
+        input=text,
+        text=True,
+    )
+
+
+def share_namespace(site: Path) -> None:
+    """Let ``nvidia`` be one package with the machine's own: some wheels make it a regular one, which hides others."""
+    text = '__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n'
+    (site / "nvidia/__init__.py").write_text(text, encoding="utf-8")
+
+
+def pack(site: Path, out: Path) -> None:
+    """Write the folder's content as a tar, packed as small as xz can (its filter for x86 code helps)."""
+    filters = [
+        {"id": lzma.FILTER_X86},
+        {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 128 << 20},
+    ]
+    partial = out.with_name(out.name + ".tmp")
+    with lzma.open(partial, "wb", filters=filters) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(site, arcname=".")
+    partial.replace(out)
+
+
 def main() -> int:
     """Make the bundle."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -119,20 +164,22 @@ def main() -> int:
                 archive.extractall(site)  # noqa: S202 - wheels that pip has checked
         for folder in sorted(path for path in site.rglob("*") if path.is_dir() and path.name in NOT_NEEDED):
             shutil.rmtree(folder, ignore_errors=True)
+        for path in site.rglob("*"):
+            if path.is_file() and (path.suffix in SOURCES or path.name == "RECORD"):
+                path.unlink()
+        replace_nvcomp(site)
+        share_namespace(site)
         for library in site.rglob("*.so*"):
             if library.is_file():
                 keep_architectures(library, set(given.arch or [90]))
         shutil.copy(native[0], site / native[0].name)
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        partial = given.out.with_name(given.out.name + ".tmp")
-        with (
-            lzma.open(partial, "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
-            tarfile.open(fileobj=packed, mode="w") as archive,
-        ):
-            archive.add(site, arcname=".")
-        partial.replace(given.out)
-    print(f"{given.out}: {given.out.stat().st_size / 2**20:.1f} MiB")
-    return 0
+        pack(site, given.out)
+    size = given.out.stat().st_size / 2**20
+    print(f"{given.out}: {size:.1f} MiB")
+    if size > LARGEST_MIB:
+        print(f"that is more than {LARGEST_MIB} MiB", file=sys.stderr)
+    return size > LARGEST_MIB
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """A ring's block in the memory of a GPU, shared with other processes over CUDA IPC; needs cupy.
 
 Only CUDA's runtime is used, through cupy: ``malloc`` (an IPC handle stands for a whole ``cudaMalloc`` allocation, so no
-pool is used), ``ipcGetMemHandle``, ``ipcOpenMemHandle``, and copies on a stream of its own.
+pool is used), ``ipcGetMemHandle``, ``ipcOpenMemHandle``, and copies on a stream of its own. What is allocated is a
+multiple of 2 MiB: CUDA may cut smaller blocks out of one of that size, and a handle opens all of it to the reader, with
+whatever else of the writer's lies there (CUDA Programming Guide, Interprocess Communication).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CudaMemory", "device_number", "import_cupy"]
 
 _STAGING_BYTES: Final = 4 << 20
+_BLOCK_BYTES: Final = 2 << 20
 _THREADS: Final = 128
 
 # One thread a record, one byte at a time: the records of a batch are many, and the arithmetic is the host's (zlib).
@@ -99,7 +102,7 @@ class CudaMemory:
         if number >= count:
             raise DeviceError(f"this process sees {count} GPU(s), so there is no device {number}")
         with cupy.cuda.Device(number):
-            pointer = _checked(cupy, runtime.malloc, size)
+            pointer = _checked(cupy, runtime.malloc, -(-size // _BLOCK_BYTES) * _BLOCK_BYTES)
             try:
                 handle = bytes(_checked(cupy, runtime.ipcGetMemHandle, pointer))
                 memory = cls(cupy, number, pointer, size, handle, own=True)
@@ -114,6 +117,12 @@ class CudaMemory:
         """The reader's side. Raises ``DeviceError``."""
         cupy = import_cupy()
         number = device_number(cupy, header.device)
+        current = _checked(cupy, cupy.cuda.runtime.getDevice)
+        if number != current:
+            raise DeviceError(
+                f"the ring is in GPU {number} of this process, and cuDF parses on GPU {current}",
+                remedy="Let the process see the ring's GPU alone: CUDA_VISIBLE_DEVICES.",
+            )
         with cupy.cuda.Device(number):
             pointer = _checked(cupy, cupy.cuda.runtime.ipcOpenMemHandle, header.handle)
         return cls(cupy, number, pointer, header.size, header.handle, own=False)

@@ -1,37 +1,42 @@
 """Speed of the GPU engine against the native one on 1, 4 and 16 cores, and its memory; a table for docs/performance.md.
 
 MB of lines per second of wall time, the median of some tries. "host" are lines in the host's memory, "device" those
-that lie in the GPU's already, as in a device ring.
+that lie in the GPU's already, as in a device ring. Each row is printed, and kept (``DSPARK_GPU_SPEED``), once it is
+measured.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import json
 import os
 import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from dspark_json.cli.bench.answers import AnswerFile, content_type, write_answers
 from dspark_json.engine import build_plan
 from dspark_json.engine.cudf import CudfEngine
 from dspark_json.engine.native import NativeEngine
+from dspark_json.engine.selftest import self_test
 from dspark_json.spool.access import Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dspark_json.engine.base import ParsePlan, RecordSpans
 
-SIZES_MIB = (1, 16, 64, 256)
 CORES = (1, 4, 16)
-TRIES = 5
+TRIES = 3
 
 
 def chunks(file: AnswerFile, size: int, pieces: int) -> list[Chunk]:
@@ -67,34 +72,74 @@ def native_on(
         done.result()
 
 
-def measure(gpu: CudfEngine, to_device: Callable[[Chunk], RecordSpans] | None, sizes: Sequence[int]) -> list[str]:
+class PeakMemory:
+    """The most of a GPU's memory that was in use meanwhile, in bytes, as against before; looked at every 2 ms."""
+
+    def __init__(self, free: Callable[[], int]) -> None:
+        self.most = 0
+        self._free = free
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, args=(free(),), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self, before: int) -> None:
+        while not self._over.wait(0.002):
+            self.most = max(self.most, before - self._free())
+
+
+def measure(
+    gpu: CudfEngine,
+    to_device: Callable[[Chunk], RecordSpans] | None,
+    sizes: Sequence[int],
+    free: Callable[[], int] = lambda: 0,
+) -> Iterator[dict[str, object]]:
     """The rows of the table; ``to_device`` puts a chunk into the GPU's memory (None: there is none)."""
-    rows = []
     with tempfile.TemporaryDirectory() as name:
-        for typed in (True, False):
+        file = write_answers(Path(name, "answers"), max(sizes) << 20, 0.0)
+        for mib, typed in itertools.product(sizes, (True, False)):
             plan = build_plan(content_type=content_type() if typed else None)
-            file = write_answers(Path(name, "answers"), max(sizes) << 20, 0.0)
-            for mib in sizes:
-                (whole,) = chunks(file, mib << 20, 1)
-                size = whole.ends[-1]
-                cells = [f"{speed(partial(gpu.parse, whole, plan), size):.0f}"]
-                if to_device is not None:
-                    there = to_device(whole)
-                    cells.append(f"{speed(partial(gpu.parse, there, plan), size):.0f}")
-                _, stats = gpu.parse(whole, plan)
-                cells.append(f"{stats.gpu_ns / max(1, stats.parse_ns):.0%}")
-                for cores in CORES:
-                    with ThreadPoolExecutor(cores) as pool:
-                        parts = chunks(file, mib << 20, cores)
-                        engines = [NativeEngine() for _ in parts]
-                        cells.append(f"{speed(partial(native_on, pool, engines, parts, plan), size):.0f}")
-                rows.append(f"| {'typed' if typed else 'text'} | {mib} | {' | '.join(cells)} |")
-                print(rows[-1], flush=True)
-    return rows
+            (whole,) = chunks(file, mib << 20, 1)
+            size = whole.ends[-1]
+            row: dict[str, object] = {"content": "typed" if typed else "text", "MiB": mib}
+            with PeakMemory(free) as memory:
+                row["GPU, host"] = round(speed(partial(gpu.parse, whole, plan), size))
+            if to_device is not None:
+                there = to_device(whole)
+                row["GPU, device"] = round(speed(partial(gpu.parse, there, plan), size))
+            _, stats = gpu.parse(whole, plan)
+            row["% on the GPU"] = round(100 * stats.gpu_ns / max(1, stats.parse_ns))
+            row["% left over"] = round(100 * stats.fallback / max(1, stats.records))
+            row["GPU memory"] = memory.most >> 20
+            for cores in CORES:
+                with ThreadPoolExecutor(cores) as pool:
+                    parts = chunks(file, mib << 20, cores)
+                    engines = [NativeEngine() for _ in parts]
+                    named = "native, 1 core" if cores == 1 else f"{cores} cores"
+                    row[named] = round(speed(partial(native_on, pool, engines, parts, plan), size))
+            yield row
+
+
+def tell(row: dict[str, object]) -> None:
+    """Print a row, and add it to the file that the report is made of."""
+    print(json.dumps(row), flush=True)
+    report = os.environ.get("DSPARK_GPU_SPEED")
+    if report:
+        with Path(report).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def main() -> int:
-    """Measure, print and write the report."""
+    """Measure and tell."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", default="1,16,64,256", metavar="MIB,…")
+    sizes = [int(size) for size in parser.parse_args().sizes.split(",")]
     from dspark_json.device.cuda import CudaTaken, import_cupy
     from dspark_json.engine.cudf_reader import CudfTextReader, import_pylibcudf
     from dspark_json.source.device_reading import DeviceChunk
@@ -106,25 +151,21 @@ def main() -> int:
         taken.fill(0, chunk.buffer)
         return DeviceChunk(chunk.spool_id, chunk.lane, chunk.first_seq, taken, chunk.ends, chunk.appended_at)
 
-    before = cupy.cuda.runtime.memGetInfo()[0]
-    rows = measure(CudfEngine(CudfTextReader(import_pylibcudf()), NativeEngine()), to_device, SIZES_MIB)
-    used = (before - cupy.cuda.runtime.memGetInfo()[0]) / 2**20
+    def free() -> int:
+        found: int = cupy.cuda.runtime.memGetInfo()[0]
+        return found
+
+    native = NativeEngine()
+    reader = CudfTextReader(import_pylibcudf())
+    started = time.perf_counter()
+    problem = self_test(reader, native)
+    took = time.perf_counter() - started
+    tell({f"self-test before {sizes[0]} MiB": problem or f"holds, {took:.1f} s with the start of CUDA"})
+    for row in measure(CudfEngine(reader, native), to_device, sizes, free):
+        tell(row)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    lines = [
-        f"{name}, {os.cpu_count()} cores; MB/s, medians of {TRIES}.",
-        "",
-        "| content | MiB | GPU, host | GPU, device | of it on the GPU | native, 1 core | 4 cores | 16 cores |",
-        "|---|---|---|---|---|---|---|---|",
-        *rows,
-        "",
-        f"GPU memory kept after it: {used:.0f} MiB; the process's most memory on the host: {peak:.0f} MiB.",
-    ]
-    report = os.environ.get("DSPARK_GPU_REPORT")
-    if report:
-        Path(report).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
-    return 0
+    tell({f"most memory of the process on the host, to {sizes[-1]} MiB": f"{peak:.0f} MiB"})
+    return 1 if problem else 0
 
 
 if __name__ == "__main__":

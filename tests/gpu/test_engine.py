@@ -74,7 +74,7 @@ def test_random_records(engine: CudfEngine) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     maker = Maker(seed)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         lines = []
         while len(lines) < 30:

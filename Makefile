@@ -68,8 +68,9 @@ bench: java $(JAR) $(READY) ## Measure what the hook costs, how fast answers are
 	@$(BIN)/dspark-json bench parse
 	@$(BIN)/dspark-json bench spark
 
-soak: java $(JAR) $(READY) ## Every answer once, for SECONDS (60) of kills; then leaks: BATCHES (10000) micro-batches, 100,000 answers of a server
+soak: java $(JAR) $(READY) ## Every answer once, for SECONDS (60) of kills; a ring's race, as long; then leaks: BATCHES (10000) micro-batches, 100,000 answers
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --seconds $(SECONDS)
+	@DSPARK_RACE_SECONDS=$(SECONDS) $(BIN)/pytest --timeout=0 -q -s tests/unit/device/test_race.py
 	@PYTHONPATH=tests $(BIN)/python -m soak.micro_batches --batches $(BATCHES)
 	@$(BIN)/dspark-json bench capture --memory 100000
 

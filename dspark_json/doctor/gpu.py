@@ -16,7 +16,7 @@ from dspark_json.errors import DeviceError, EngineUnavailableError
 from dspark_json.spool.layout import LANES_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dspark_json.device.memory import DeviceMemory
     from dspark_json.engine.gpu import Driver
@@ -54,16 +54,20 @@ def check_gpu(
         if wanted:
             checks.append(failed(error.check, error.message, error.remedy))
         else:
-            checks.append(skipped(error.check, f"{error.message}; {_NOT_WANTED}", error.remedy))
+            checks.append(skipped(error.check, f"{error.message}; {_NOT_WANTED}"))
     checks.append(_mps(place) if len(checks) > 1 else skipped("mps", "no GPU"))
     return _with_the_rest(checks)
 
 
-def check_container() -> Check:
-    """``container``: what the flags ``--gpus``, ``--ipc`` and ``--pid`` of a container leave visible."""
+def check_container(*, gpu: bool = False) -> Check:
+    """``container``: what the flags ``--gpus``, ``--ipc`` and ``--pid`` of a container leave visible.
+
+    Where a ``gpu`` is wanted, one that the container does not show is a warning.
+    """
     if not (Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()):
         return fine("container", "this is no Docker or Podman container")
-    seen = [f"/dev/nvidiactl {'is' if Path('/dev/nvidiactl').exists() else 'is not'} there (--gpus)"]
+    shown = Path("/dev/nvidiactl").exists()
+    seen = [f"/dev/nvidiactl {'is' if shown else 'is not'} there (--gpus)"]
     shm = os.statvfs(_SHM) if _SHM.is_dir() else None
     private = shm is not None and shm.f_frsize * shm.f_blocks <= _DOCKER_SHM
     size = "as small as a container's own" if private else "larger than a container's own by default"
@@ -76,12 +80,14 @@ def check_container() -> Check:
             "; ".join(seen),
             "Server and reader in one container, or both with --ipc=host (and --pid=host for the device ring).",
         )
+    if gpu and not shown:
+        return warned("container", "; ".join(seen), "Start the container with --gpus all, on a host with a driver.")
     return fine("container", "; ".join(seen))
 
 
-def check_pid_namespace(folder: Path | None) -> Check:
-    """``pid_namespace``: the writers of the spool's device rings are of this PID namespace, as CUDA IPC asks."""
-    rings = [] if folder is None else sorted((folder / LANES_FOLDER).glob(f"*/{layout.RING_FILE}"))
+def check_pid_namespace(folders: Sequence[Path]) -> Check:
+    """``pid_namespace``: the writers of the spools' device rings are of this PID namespace, as CUDA IPC asks."""
+    rings = [path for folder in folders for path in sorted((folder / LANES_FOLDER).glob(f"*/{layout.RING_FILE}"))]
     found = []
     for path in rings:
         header = layout.unpack_header(path.read_bytes()[: layout.HEADER_BYTES])

@@ -135,7 +135,7 @@ def report(out: Path, told: str, seconds: float, steps: list[Step]) -> None:
     lines += [f"| {one.name} | {one.verdict} | {one.seconds:.0f} |" for one in steps]
     tables = [row for row in rows if "content" in row]
     if tables:
-        names = list(tables[0])
+        names = list(dict.fromkeys(name for row in tables for name in row))
         lines += ["", "MB of lines per second; shares of the time in %, memory in MiB.", ""]
         lines += [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
         lines += [f"| {' | '.join(str(row.get(name, '')) for name in names)} |" for row in tables]

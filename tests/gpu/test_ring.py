@@ -48,7 +48,7 @@ def test_readers_that_race_a_writer_get_right_bytes_or_none(tmp_path: Path) -> N
     with process(WRITER, tmp_path, SECONDS) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-        with process(READER, tmp_path, 0) as quick, process(READER, tmp_path, 0.002) as slow:
+        with process(READER, tmp_path, 0, SECONDS) as quick, process(READER, tmp_path, 0.002, SECONDS) as slow:
             assert writer.wait(SECONDS + 60) == 0
             (tmp_path / "end").touch()
             counts = [json.loads(reader.communicate(timeout=90)[0]) for reader in (quick, slow)]

@@ -1,4 +1,7 @@
-"""A writer at full speed against readers in other processes: no byte that was overwritten is ever handed on."""
+"""A writer at full speed against readers in other processes: no byte that was overwritten is ever handed on.
+
+``make soak`` runs it for longer.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from unit.device.rings import process
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS = float(os.environ.get("DSPARK_RACE_SECONDS", "5"))
+SECONDS = float(os.environ.get("DSPARK_RACE_SECONDS", "10"))
 
 WRITER = """
 import sys, time
@@ -38,7 +41,7 @@ from pathlib import Path
 from unit.device.rings import index_of, line
 from dspark_json.device.reader import RingReader
 
-lane, pause = Path(sys.argv[1]), float(sys.argv[2])
+lane, pause, seconds = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 counts = {"right": 0, "wrong": 0, "missing": 0, "overwritten": 0, "generations": 0}
 reader = None
 
@@ -56,7 +59,7 @@ class Slow:
     def close(self):
         self.memory.close()
 
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + seconds + 60
 while time.monotonic() < deadline:
     if reader is None:
         reader, why = RingReader.open(lane)
@@ -96,10 +99,11 @@ def test_readers_that_race_a_writer_get_right_bytes_or_none(tmp_path: Path) -> N
     with process(WRITER, tmp_path, SECONDS) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-        with process(READER, tmp_path, 0) as quick, process(READER, tmp_path, 0.002) as slow:
+        with process(READER, tmp_path, 0, SECONDS) as quick, process(READER, tmp_path, 0.002, SECONDS) as slow:
             assert writer.wait(SECONDS + 60) == 0
             (tmp_path / "end").touch()
             counts = [json.loads(reader.communicate(timeout=60)[0]) for reader in (quick, slow)]
+    print(*counts, sep="\n")
     assert [count["wrong"] for count in counts] == [0, 0]
     for count in counts:
         assert count["right"] > 1000, counts

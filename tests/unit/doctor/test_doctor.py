@@ -16,6 +16,7 @@ from spool_support import records
 from dspark_json import errors
 from dspark_json.doctor import spool
 from dspark_json.doctor.check import Check, failed, fine, is_failure, skipped, to_document, warned
+from dspark_json.doctor.examination import examine
 from dspark_json.doctor.packages import check_delta, check_jar, check_java, check_native, check_python, check_spark
 from dspark_json.doctor.server import check_endpoint, check_local_folder
 from dspark_json.doctor.troubleshooting import CHECKS, TROUBLES
@@ -171,6 +172,22 @@ def test_a_bad_target_is_a_check_that_fails_and_no_traceback(arguments: tuple[st
     assert f"fail    {name}" in done.stdout
     assert "secret" not in done.stdout
     assert done.stderr == ""
+
+
+def test_of_several_spools_each_check_names_its_own_and_the_memory_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "SHARED_MEMORY", tmp_path)
+    for port in (8000, 8001):
+        with LaneWriter.open(tmp_path / f"dspark_vllm_{port}") as writer:
+            writer.append(records(0, port - 7998))
+    found = list(examine(None, key_file=None, gpu=False))
+    names = [check.name for check in found]
+    assert (names.count("spool"), names.count("shared_memory")) == (2, 1)
+    assert [check.evidence for check in found if check.name == "spool_losses"] == [
+        "dspark_vllm_8000: none in 2 record(s)",
+        "dspark_vllm_8001: none in 3 record(s)",
+    ]
 
 
 def test_a_gpu_that_is_wanted_and_not_there_fails() -> None:

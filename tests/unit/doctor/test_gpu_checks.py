@@ -53,7 +53,9 @@ def test_on_a_machine_with_a_gpu_all_checks_are_made(tmp_path: Path) -> None:
 
 def test_without_a_gpu_nothing_fails_unless_one_is_wanted(tmp_path: Path) -> None:
     nowhere = Machine({}, str(tmp_path / "libnone.so"))
-    assert set(verdicts(check_gpu(wanted=False, machine=nowhere)).values()) == {"skipped"}
+    checks = check_gpu(wanted=False, machine=nowhere)
+    assert set(verdicts(checks).values()) == {"skipped"}
+    assert {check.remedy for check in checks} == {""}, "who asked for no GPU is told to install nothing"
     wanted = check_gpu(wanted=True, machine=nowhere)
     assert verdicts(wanted)["gpu_driver"] == "fail"
     assert wanted[1] == Check("gpu_device", "skipped", "needs gpu_driver")
@@ -102,12 +104,12 @@ def test_a_second_process_reads_the_ring_of_this_one() -> None:
 
 
 def test_the_writer_of_a_ring_must_be_a_process_of_this_namespace(tmp_path: Path) -> None:
-    assert check_pid_namespace(None).verdict == "skipped"
+    assert check_pid_namespace([]).verdict == "skipped"
     with LaneWriter.open(tmp_path) as writer:
         lane = tmp_path / "lanes" / writer.lane
-        assert check_pid_namespace(tmp_path).verdict == "skipped"
+        assert check_pid_namespace([tmp_path]).verdict == "skipped"
         ring = open_writer(lane)
-        found = check_pid_namespace(tmp_path)
+        found = check_pid_namespace([tmp_path])
         assert (found.verdict, found.evidence) == ("ok", f"lane 0000 is written by process {os.getpid()}")
         # As from another container: the number is one that here some other process has.
         raw = (lane / layout.RING_FILE).read_bytes()
@@ -118,7 +120,7 @@ def test_the_writer_of_a_ring_must_be_a_process_of_this_namespace(tmp_path: Path
         )
         with (lane / layout.RING_FILE).open("r+b") as file:
             file.write(other.pack())
-        found = check_pid_namespace(tmp_path)
+        found = check_pid_namespace([tmp_path])
         assert found.verdict == "fail"
         assert "--pid=host" in found.remedy
         ring.close()
@@ -128,3 +130,5 @@ def test_the_container_check_says_what_is_visible() -> None:
     found = check_container()
     assert found.verdict in {"ok", "warn"}
     assert "container" in found.evidence or "--gpus" in found.evidence
+    wanted = check_container(gpu=True)
+    assert (wanted.verdict == "warn" and "--gpus all" in wanted.remedy) == ("is not there" in wanted.evidence)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch
-from dspark_json.engine.plain_answers import MOST_LEFT_OVER, PlainRows, plain_rows, read_records
+from dspark_json.engine.plain_answers import MOST_LEFT_OVER, PlainRows, plain_rows, read_records, replaced
 from dspark_json.engine.text_reader import BatchRefusedError
+from dspark_json.errors import EngineFailedError
+from dspark_json.schema.envelope import RECORD_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,9 +70,46 @@ class CudfEngine:
 
     def _together(self, rows: PlainRows, spans: RecordSpans, plan: ParsePlan) -> tuple[pa.RecordBatch, ParseStats]:
         """The plain rows and, in their places, those of the native engine."""
-        plain, kept = rows.plain.to_pylist(), rows.kept.to_pylist()
+        plain = rows.plain.to_pylist()
         if plain.count(False) > MOST_LEFT_OVER * len(plain):
             return self._left_over(spans, plan)
+        if plan.mode == "PERMISSIVE" and plan.answers_of is None and plan.tools is None:
+            try:
+                return self._one_row_each(rows, plain, spans, plan)
+            except EngineFailedError:
+                pass  # it is raised again below, where records have their numbers
+        return self._by_runs(rows, plain, spans, plan)
+
+    def _one_row_each(
+        self, rows: PlainRows, plain: Sequence[bool], spans: RecordSpans, plan: ParsePlan
+    ) -> tuple[pa.RecordBatch, ParseStats]:
+        """Where no row is left out: all that is not plain in one call, and then every row to its place."""
+        left = [i for i, good in enumerate(plain) if not good]
+        if not left:
+            return rows.batch, _counts_of_all(rows, spans, 0, 0)
+        part = _Part.gathered(spans, left)
+        batch, stats = self._left_over(part, plan)
+        numbers = pa.array([spans.first_seq + i for i in left], pa.int64())
+        place = list(range(len(plain)))
+        for at, i in enumerate(left):
+            place[i] = len(plain) + at
+        order = pa.array(place, pa.int64())
+        columns = []
+        for field, ours, native in zip(plan.columns, rows.batch.columns, batch.columns, strict=True):
+            theirs = native
+            if field.name == RECORD_COLUMN:
+                theirs = replaced(native, field.type, {"seq": numbers}, mask=native.is_null())
+            columns.append(pa.concat_arrays([ours, theirs]).take(order))
+        stats.add(_counts_of_all(rows, spans, len(part), part.ends[-1]))
+        if not columns:
+            return rows.batch, stats
+        return pa.RecordBatch.from_arrays(columns, schema=plan.columns), stats
+
+    def _by_runs(
+        self, rows: PlainRows, plain: Sequence[bool], spans: RecordSpans, plan: ParsePlan
+    ) -> tuple[pa.RecordBatch, ParseStats]:
+        """Where rows may be left out, or an error has to name a record: each run of records by its own engine."""
+        kept = rows.kept.to_pylist()
         total = ParseStats()
         parts: list[pa.RecordBatch] = []
         for start, stop in _runs(plain):
@@ -104,7 +144,7 @@ class CudfEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some consecutive records of others."""
+    """Some records of others."""
 
     spool_id: str
     lane: str
@@ -115,6 +155,14 @@ class _Part:
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    @classmethod
+    def gathered(cls, spans: RecordSpans, which: Sequence[int]) -> _Part:
+        """Records from here and there, numbered as if they followed one another."""
+        lines = [spans.buffer[spans.ends[i - 1] if i else 0 : spans.ends[i]] for i in which]
+        ends = list(accumulate(map(len, lines)))
+        moments = [spans.appended_at[i] for i in which]
+        return cls(spans.spool_id, spans.lane, spans.first_seq, memoryview(b"".join(lines)), ends, moments)
 
     @classmethod
     def of(cls, spans: RecordSpans, start: int, stop: int) -> _Part:
@@ -159,6 +207,12 @@ def _counts(rows: PlainRows, spans: RecordSpans, kept: Sequence[bool], start: in
         invalid=sum(count for count, stays in zip(invalid, kept[start:stop], strict=True) if stays),
         filtered=kept[start:stop].count(False),
     )
+
+
+def _counts_of_all(rows: PlainRows, spans: RecordSpans, left: int, left_bytes: int) -> ParseStats:
+    """The counts of the plain records, where as many others are left over, and no row is left out."""
+    invalid = pc.sum(pc.if_else(rows.plain, rows.invalid, 0)).as_py() or 0
+    return ParseStats(records=len(spans) - left, bytes=spans.ends[-1] - left_bytes, invalid=invalid)
 
 
 def _concatenated(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

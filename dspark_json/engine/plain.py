@@ -27,7 +27,7 @@ __all__ = ["MOST_OPENINGS", "Built", "Proof", "any_in_lists", "build", "member",
 
 MOST_OPENINGS: Final = 100  # openings in the text of a value that is kept as text; the grammar's limit is 128 levels
 _LAST_SECOND: Final = 253_402_300_799
-_INT32: Final = 2**31
+_STRING: Final = pa.scalar(None, pa.string())
 
 _INTEGER: Final = r"^-?(0|[1-9][0-9]{0,17})$"
 _SHORT_INTEGER: Final = r"^-?(0|[1-9][0-9]{0,8})$"
@@ -70,8 +70,8 @@ def member(rows: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
 
 def build(rows: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
     """The column ``wanted``, a projection of ``declared``, out of the struct of text that it is a member of."""
-    names = wire_names(declared)
-    parts = [_column(member(rows, name, pa.null()), wanted, declared) for name in names]
+    there = [member(rows, name, pa.null()) for name in wire_names(declared)]
+    parts = [_column(texts, wanted, declared) for texts in there if texts.null_count < len(texts)]
     if not parts:
         return Built(pa.nulls(len(rows), wanted.type), nothing(len(rows)))
     built = parts[0]
@@ -103,22 +103,25 @@ def _seen(rows: pa.Array, members: Sequence[TextField]) -> pa.Array:
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
     for one in members:
         column = member(rows, one.name, pa.null())
-        total = pc.add(total, pc.is_valid(column).cast(pa.int64()))
-        total = pc.add(total, _seen_inside(column, one))
+        if column.null_count < len(column):
+            total = pc.add(total, pc.is_valid(column).cast(pa.int64()))
+            inside = _seen_inside(column, one)
+            total = total if inside is None else pc.add(total, inside)
     return total
 
 
-def _seen_inside(column: pa.Array, one: TextField) -> pa.Array:
+def _seen_inside(column: pa.Array, one: TextField) -> pa.Array | None:
+    """The members inside the values of a column; None where there are none in any."""
     if one.members is not None and pa.types.is_struct(column.type):
         return _seen(column, one.members)
     if one.item is not None and pa.types.is_list(column.type):
-        return per_list(column, _seen_inside(column.values, one.item))
-    none = pa.repeat(pa.scalar(0, pa.int64()), len(column))
+        inside = _seen_inside(column.values, one.item)
+        return None if inside is None else per_list(column, inside)
     if one.members is not None or one.item is not None or not pa.types.is_string(column.type):
-        return none
+        return None
     raw = _is_container(column)
     if not pc.any(raw).as_py():
-        return none
+        return None
     texts = pc.if_else(raw, column, pa.scalar("", pa.string()))
     found = pc.subtract(
         pc.count_substring_regex(texts, pattern=MEMBER), pc.count_substring_regex(texts, pattern=NULL_MEMBER)
@@ -175,11 +178,14 @@ def _scalar(texts: pa.Array, kind: pa.DataType, unit: str | None) -> tuple[pa.Ar
     """A column out of text, and where that was plain; the rest is null."""
     if pa.types.is_string(kind):
         quoted = pc.starts_with(texts, '"')
-        column = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
-        openings = pc.count_substring_regex(texts, pattern=r"[\[{]")
+        column = pc.utf8_slice_codeunits(texts, 1, -1)
+        if pc.all(quoted).as_py():
+            return column, true(quoted)
+        raw = pc.if_else(quoted, _STRING, texts)
+        openings = pc.count_substring_regex(raw, pattern=r"[\[{]")
         # A tab may stand for a line feed, which would have to be kept as written.
-        whole = pc.and_(pc.less_equal(openings, MOST_OPENINGS), pc.invert(pc.match_substring(texts, "\t")))
-        return column, true(pc.or_(quoted, whole))
+        whole = pc.and_(pc.less_equal(openings, MOST_OPENINGS), pc.invert(pc.match_substring(raw, "\t")))
+        return pc.if_else(quoted, column, texts), true(pc.or_kleene(quoted, whole))
     if pa.types.is_boolean(kind):
         return pc.equal(texts, "true"), true(pc.or_(pc.equal(texts, "true"), pc.equal(texts, "false")))
     if pa.types.is_timestamp(kind):
@@ -191,12 +197,12 @@ def _scalar(texts: pa.Array, kind: pa.DataType, unit: str | None) -> tuple[pa.Ar
     else:
         pattern = _SHORT_INTEGER
     good = true(pc.match_substring_regex(texts, pattern=pattern))
-    return pc.if_else(good, texts, pa.scalar(None, pa.string())).cast(kind), good
+    return pc.if_else(good, texts, _STRING).cast(kind), good
 
 
 def _timestamp(texts: pa.Array, kind: pa.DataType, pattern: str, factor: int) -> tuple[pa.Array, pa.Array]:
     good = true(pc.match_substring_regex(texts, pattern=pattern))
-    numbers = pc.if_else(good, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    numbers = pc.if_else(good, texts, _STRING).cast(pa.int64())
     within = pc.less_equal(numbers, _LAST_SECOND * (1_000_000 // factor))
     good = pc.and_(good, true(within))
     micros = pc.multiply(pc.if_else(good, numbers, pa.scalar(None, pa.int64())), factor)

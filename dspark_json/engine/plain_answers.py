@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dspark_json.engine.base import ParsePlan, RecordSpans
     from dspark_json.engine.text_reader import TextBatch, TextReader
 
-__all__ = ["MOST_LEFT_OVER", "PlainRows", "plain_rows", "read_records"]
+__all__ = ["MOST_LEFT_OVER", "PlainRows", "plain_rows", "read_records", "replaced"]
 
 MOST_LEFT_OVER: Final = 0.25  # of the records; above, taking the batch apart costs more than it saves
 
@@ -258,10 +258,11 @@ def _as_text(content: pa.Array, tried: pa.Array, reader: TextReader) -> tuple[pa
     one_line = _one_line(content)
     lines = pc.binary_join_element_wise('{"v":', pc.if_else(tried, one_line, "null"), "}", "")
     text = member(_read(lines, (TextField("v"),), reader).rows, "v", pa.string())
-    openings = pc.count_substring_regex(one_line, pattern=r"[\[{]")
     good = pc.and_(tried, true(pc.equal(text, pc.utf8_trim(one_line, _SPACE))))
+    kept = pc.if_else(good, pc.utf8_trim(content, _SPACE), _STRING)
+    openings = pc.count_substring_regex(kept, pattern=r"[\[{]")
     good = pc.and_(good, true(pc.less_equal(openings, MOST_OPENINGS)))
-    return pc.if_else(good, pc.utf8_trim(content, _SPACE), _STRING), good
+    return pc.if_else(good, kept, _STRING), good
 
 
 def _one_line(content: pa.Array) -> pa.Array:
@@ -305,15 +306,15 @@ def _with_position(column: pa.Array, wanted: pa.Field, spans: RecordSpans) -> pa
         "seq": pa.array(range(spans.first_seq, spans.first_seq + length), pa.int64()),
         "appended_at": pa.array(list(spans.appended_at), pa.timestamp("us", tz="UTC")),
     }
-    return _replaced(column, wanted.type, known, mask=None)
+    return replaced(column, wanted.type, known, mask=None)
 
 
 def _with_made(column: pa.Array, wanted: pa.Field, made: dict[str, pa.Array]) -> pa.Array:
-    items = _replaced(column.values, wanted.type.value_type, made, mask=pc.is_null(column.values))
+    items = replaced(column.values, wanted.type.value_type, made, mask=pc.is_null(column.values))
     return pa.ListArray.from_arrays(column.offsets, items, type=wanted.type, mask=pc.is_null(column))
 
 
-def _replaced(column: pa.Array, kind: pa.DataType, by: dict[str, pa.Array], mask: pa.Array | None) -> pa.Array:
+def replaced(column: pa.Array, kind: pa.DataType, by: dict[str, pa.Array], mask: pa.Array | None) -> pa.Array:
     """A struct with some of its columns replaced."""
     fields = [kind.field(i) for i in range(kind.num_fields)]
     parts = [by.get(one.name, part) for one, part in zip(fields, column.flatten(), strict=True)]

@@ -24,7 +24,7 @@ from dspark_json.engine.plain import (
     prove,
     true,
 )
-from dspark_json.engine.repeated import has_list_once, has_name_once
+from dspark_json.engine.repeated import has_list_once, has_null_alone
 from dspark_json.engine.text_fields import TextField, text_fields
 from dspark_json.engine.text_reader import BatchRefusedError
 from dspark_json.schema.envelope import RECORD_COLUMN
@@ -234,7 +234,7 @@ def _null_once(lines: pa.Array, batch: TextBatch, proof: Proof) -> pa.Array:
     once = [True] * len(lines)
     asked = pc.indices_nonzero(pc.and_(proof.plain, pc.greater(batch.nulls, 0)))
     for i in asked.to_pylist():
-        once[i] = has_name_once(lines[i].as_py())
+        once[i] = has_null_alone(lines[i].as_py())
     return pa.array(once, pa.bool_())
 
 

@@ -17,7 +17,7 @@ from dspark_json.engine import build_plan
 from dspark_json.engine.cudf import CudfEngine
 from dspark_json.engine.cudf_reader import CudfTextReader
 from dspark_json.engine.native import NativeEngine
-from dspark_json.engine.repeated import has_list_once, has_name_once
+from dspark_json.engine.repeated import has_list_once, has_null_alone
 from dspark_json.engine.selftest import self_test
 from dspark_json.engine.text_fields import TextField, text_fields
 from dspark_json.errors import EngineFailedError
@@ -223,21 +223,37 @@ def test_memory_comes_from_cudas_pool_unless_somebody_chose_another_way() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "names", "lists"),
+    ("text", "once"),
     [
-        ('{"a":[1],"b":{"a":[2]}}', True, True),
-        ('{"a":1,"a":2}', False, True),
-        ('{"a":[1],"\\u0061":null}', False, True),
-        ('{"a":[1],"a":[2]}', False, False),
-        ('[{"a":{"b":[1]},"a":{"b":[]}}]', False, False),
-        ('{"a":1} x', False, False),
-        ('{"a":NaN}', False, False),
-        ("[" * 100_000, False, False),
-        ("1" * 5_000, True, True),
+        ('{"a":[1],"b":{"a":[2]}}', True),
+        ('{"a":1,"a":2}', True),
+        ('{"a":[1],"a":[2]}', False),
+        ('[{"a":{"b":[1]},"a":{"b":[]}}]', False),
+        ('{"a":1} x', False),
+        ('{"a":NaN}', False),
+        ("[" * 100_000, False),
+        ("1" * 5_000, True),
     ],
 )
-def test_what_is_there_twice_is_found(text: str, names: bool, lists: bool) -> None:
-    assert (has_name_once(text), has_list_once(text.encode())) == (names, lists)
+def test_lists_that_are_there_twice_are_found(text: str, once: bool) -> None:
+    assert has_list_once(text.encode()) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ('{"a":1,"b":null}', True),
+        ('[{"a":null},{"a":1,"b":null}]', True),
+        ('{"a":1,"b":"\\n","c":null}', True),
+        ('{"a":1,"a": null}', False),
+        ('{"a":null,"a":1}', False),
+        ('{"a":1,"\\u0061":null}', False),
+        ('{"\\u0061":1,"a":null}', False),
+        ('{"l":[{"x":1,"x":null}]}', False),
+    ],
+)
+def test_a_null_beside_another_value_of_its_name_is_found(text: str, alone: bool) -> None:
+    assert has_null_alone(text) == alone
 
 
 def test_the_signatures_are_those_of_the_installed_pylibcudf() -> None:

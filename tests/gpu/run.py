@@ -1,7 +1,8 @@
 """``make test-gpu``: all that wants a GPU, in one command; what came of it goes to build/gpu-report.md and .json.
 
 Without a GPU it says so and fails: nothing ran. Where build/gpu-bundle.tar.xz lies (``make gpu-bundle`` makes it), what
-is in it is used; else what is installed. ``--out DIR`` puts the reports elsewhere, ``--seconds N`` is the time for all.
+is in it is used; else what is installed. ``--out DIR`` puts the reports elsewhere, ``--seconds N`` is the time for all,
+``--bundle FILE`` another bundle.
 
 A GPU is lent by the minute, perhaps once. So what is quick and tells most comes first, a step that fails or takes too
 long ends no other, and the reports are written anew after each.
@@ -55,6 +56,7 @@ def main() -> int:
     started = time.monotonic()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=BUILD, metavar="DIR")
+    parser.add_argument("--bundle", type=Path, default=BUNDLE, metavar="FILE")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N")
     given = parser.parse_args()
     sys.path[:0] = [str(ROOT)]
@@ -70,7 +72,7 @@ def main() -> int:
     told = f"{driver.gpus[0].name}, driver {driver.version}, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
     print(told, flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
-    environment = surroundings(unpack(), given.out)
+    environment = surroundings(unpack(given.bundle), given.out)
     Path(environment["DSPARK_GPU_SPEED"]).unlink(missing_ok=True)
     steps: list[Step] = []
     for name, limit, command in STEPS:
@@ -104,7 +106,7 @@ def run(name: str, command: tuple[str, ...], limit: float, environment: dict[str
     began = time.monotonic()
     output: list[str] = []
     # In a session of its own, so that what it has started ends with it.
-    process = subprocess.Popen(
+    with subprocess.Popen(
         ["timeout", "--signal=INT", "--kill-after=5", f"{limit:.0f}", sys.executable, *command],
         cwd=ROOT,
         env=environment,
@@ -113,12 +115,12 @@ def run(name: str, command: tuple[str, ...], limit: float, environment: dict[str
         text=True,
         errors="replace",
         start_new_session=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        output.append(line)
-    status = process.wait()
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            output.append(line)
+        status = process.wait()
     verdict = {0: "ok", 124: "timed out", 137: "timed out"}.get(status, "failed")
     seconds = time.monotonic() - began
     print(f"== {name}: {verdict}, {seconds:.0f} s", flush=True)
@@ -143,14 +145,14 @@ def report(out: Path, told: str, seconds: float, steps: list[Step]) -> None:
     (out / "gpu-report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def unpack() -> Path | None:
+def unpack(bundle: Path) -> Path | None:
     """The folder with what the bundle holds; None without a bundle. The native module goes to its place if absent."""
-    if not BUNDLE.exists():
+    if not bundle.exists():
         return None
     if not SITE.exists():
         partial = SITE.with_name(SITE.name + ".part")
         shutil.rmtree(partial, ignore_errors=True)
-        with tarfile.open(BUNDLE) as archive:
+        with tarfile.open(bundle) as archive:
             archive.extractall(partial, filter="tar")
         partial.rename(SITE)
     for module in SITE.glob("_native*.so"):

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import json
 import os
-import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from nvml_support import HAS_COMPILER, driver_library
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROOT = Path(__file__).parents[3]
+needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler")
+
+
+def program(path: str) -> ModuleType:
+    """A script as a module."""
+    name = Path(path).stem
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made  # dataclasses look there
+    spec.loader.exec_module(made)
+    return made
 
 
 def test_without_a_gpu_nothing_ran_and_the_status_says_so() -> None:
@@ -37,13 +57,90 @@ def test_the_tests_that_need_a_gpu_are_no_part_of_the_others() -> None:
     assert "no tests collected" in shown.stdout
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@needs_compiler
+def test_what_there_is_no_time_for_is_not_run_and_the_reports_say_what_was(tmp_path: Path) -> None:
+    library = Path(driver_library(tmp_path))
+    library.rename(tmp_path / "libnvidia-ml.so.1")
+    done = subprocess.run(
+        [
+            *(sys.executable, ROOT / "tests/gpu/run.py", "--out", tmp_path / "out"),
+            *("--seconds", "8", "--bundle", tmp_path / "none"),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert done.stdout.startswith("NVIDIA H200, driver 580.65.06, ")
+    report = json.loads((tmp_path / "out/gpu-report.json").read_text(encoding="utf-8"))
+    verdicts = {step["name"]: step["verdict"] for step in report["steps"]}
+    assert list(verdicts) == [name for name, _, _ in program("tests/gpu/run.py").STEPS]
+    assert verdicts["packages"] in {"ok", "failed"}, "the one that there was time for"
+    assert verdicts["256 MiB"] == "not run"
+    assert "native" in report["steps"][0]["output"]
+    table = (tmp_path / "out/gpu-report.md").read_text(encoding="utf-8")
+    assert "| 256 MiB | not run | 0 |" in table
+
+
+def test_a_step_that_takes_too_long_is_ended_and_what_it_said_is_kept() -> None:
+    run = program("tests/gpu/run.py").run
+    step = run("slow", ("-c", "import time; print('begun', flush=True); time.sleep(60)"), 5, dict(os.environ))
+    assert (step.verdict, step.output.splitlines()[0]) == ("timed out", "begun")
+    assert step.seconds < 15
+    assert run("wrong", ("-c", "raise SystemExit(3)"), 30, dict(os.environ)).verdict == "failed"
+
+
+def test_the_report_has_the_speeds_that_were_measured_and_what_was_raised(tmp_path: Path) -> None:
+    rows = [
+        {"self-test": "holds"},
+        {"content": "text", "MiB": 1, "GPU, host": "MemoryError", "4 cores": 7},
+        {"content": "text", "MiB": 16, "GPU, host": 5, "GPU, device": 6, "4 cores": 8},
+    ]
+    (tmp_path / "gpu-speed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    program("tests/gpu/run.py").report(tmp_path, "a GPU", 1.0, [])
+    text = (tmp_path / "gpu-report.md").read_text(encoding="utf-8")
+    assert "| content | MiB | GPU, host | 4 cores | GPU, device |" in text
+    assert "| text | 1 | MemoryError | 7 |  |" in text
+    assert "| text | 16 | 5 | 8 | 6 |" in text
+    assert "self-test: holds" in text
+
+
+@needs_compiler
+def test_a_bundle_has_a_library_with_nvcomps_names_and_nothing_of_it(tmp_path: Path) -> None:
+    bundle = program("scripts/gpu_bundle.py")
+    site = tmp_path / "site"
+    for folder in ("libcudf/lib64", "nvidia/libnvcomp/lib64"):
+        (site / folder).mkdir(parents=True)
+    source = "int nvcompOne(void); int nvcompTwo(void); int other(void) { return nvcompOne() + nvcompTwo(); }"
+    (tmp_path / "cudf.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", site / "libcudf/lib64/libcudf.so", tmp_path / "cudf.c"], check=True)
+    place = site / "nvidia/libnvcomp/lib64"
+    (place / "libnvcomp.so.5").write_bytes(b"x" * 1000)
+    (place / "libnvcomp_cpu.so.5").write_bytes(b"x" * 1000)
+    bundle.replace_nvcomp(site)
+    bundle.share_namespace(site)
+    assert [path.name for path in place.iterdir()] == ["libnvcomp.so.5"]
+    library = ctypes.CDLL(str(place / "libnvcomp.so.5"))
+    assert (library.nvcompOne(), library.nvcompTwo()) == (bundle.NVCOMP_ERROR, bundle.NVCOMP_ERROR)
+    bundle.pack(site, tmp_path / "b.tar.xz")
+    with tarfile.open(tmp_path / "b.tar.xz") as archive:
+        archive.extractall(tmp_path / "back", filter="tar")
+    assert (tmp_path / "back/nvidia/libnvcomp/lib64/libnvcomp.so.5").read_bytes() == (
+        place / "libnvcomp.so.5"
+    ).read_bytes()
+    shown = subprocess.run(
+        [sys.executable, "-c", "import nvidia; print(*nvidia.__path__)"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{site}:{tmp_path / 'back'}"},
+        check=True,
+    ).stdout
+    assert {str(site / "nvidia"), str(tmp_path / "back/nvidia")} <= set(shown.split())
+
+
+@needs_compiler
 def test_a_bundle_keeps_the_machine_code_of_its_architectures_alone(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("gpu_bundle", ROOT / "scripts/gpu_bundle.py")
-    assert spec is not None
-    assert spec.loader is not None
-    bundle = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bundle)
+    bundle = program("scripts/gpu_bundle.py")
 
     def image(architecture: int, code: bytes) -> bytes:
         head = bundle.IMAGE.pack(2, 0x101, 64, len(code)) + bytes(12) + struct.pack("<I", architecture)

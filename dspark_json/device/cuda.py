@@ -194,7 +194,10 @@ class CudaTaken:
         import numpy as np
 
         with self._cupy.cuda.Device(self._number):
-            self.array[target : target + len(data)].set(np.frombuffer(data, np.uint8))
+            place = self.array[target : target + len(data)]
+            _checked(self._cupy, place.set, np.frombuffer(data, np.uint8))
+            # The copy is one of cupy's stream; whoever reads the memory may use another.
+            _checked(self._cupy, self._cupy.cuda.runtime.deviceSynchronize)
 
     def checksums(self, ends: Sequence[int]) -> list[int]:
         """See ``Taken.checksums``."""

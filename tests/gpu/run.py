@@ -149,11 +149,13 @@ def unpack(bundle: Path) -> Path | None:
     """The folder with what the bundle holds; None without a bundle. The native module goes to its place if absent."""
     if not bundle.exists():
         return None
-    if not SITE.exists():
+    if not SITE.exists() or SITE.stat().st_mtime < bundle.stat().st_mtime:
+        shutil.rmtree(SITE, ignore_errors=True)
         partial = SITE.with_name(SITE.name + ".part")
         shutil.rmtree(partial, ignore_errors=True)
         with tarfile.open(bundle) as archive:
             archive.extractall(partial, filter="tar")
+        os.utime(partial)
         partial.rename(SITE)
     for module in SITE.glob("_native*.so"):
         target = ROOT / "dspark_json" / module.name

@@ -117,7 +117,10 @@ class HostCuda:
         """What ``import cupy`` gives."""
         cupy = ModuleType("cupy")
         runtime = SimpleNamespace(
-            memcpyHostToDevice=1, memcpyDeviceToDevice=3, CUDARuntimeError=CudaError, deviceSynchronize=lambda: None
+            memcpyHostToDevice=1,
+            memcpyDeviceToDevice=3,
+            CUDARuntimeError=CudaError,
+            deviceSynchronize=lambda: self.calls.append(("deviceSynchronize", ())),
         )
         for name in SIGNATURES:
             setattr(runtime, name, self.named(name))
@@ -148,6 +151,9 @@ class HostCuda:
 
             def get(self) -> Any:
                 return np.array(self)
+
+            def set(self, other: Any) -> None:
+                self[:] = other
 
         cupy.uint8 = np.uint8  # type: ignore[attr-defined]
         cupy.zeros = lambda size, kind: np.zeros(size, kind).view(Array)  # type: ignore[attr-defined]
@@ -187,6 +193,15 @@ def test_a_ring_goes_through_the_runtime_and_each_copy_is_done_before_it_is_publ
     names = [name for name, _ in cuda.calls]
     assert names.index("ipcGetMemHandle") > names.index("malloc")
     assert names.count("ipcOpenMemHandle") == names.count("ipcCloseMemHandle") == 1
+
+
+def test_what_the_ring_lacks_is_filled_in_and_there_before_anybody_reads_it(cuda: HostCuda) -> None:
+    memory = CudaMemory.make(0, 100)
+    taken = memory.take([], 10)
+    taken.fill(3, memoryview(b"abc"))
+    assert cuda.calls[-1] == ("deviceSynchronize", ())
+    assert bytes(taken.to_host()) == bytes(3) + b"abc" + bytes(4)
+    memory.close()
 
 
 def _checksums(taken: Any, ends: Any) -> list[int]:

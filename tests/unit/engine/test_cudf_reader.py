@@ -6,12 +6,17 @@ import ctypes
 import importlib.util
 import json
 import logging
+import os
+import random
+import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cudf_support import SIGNATURES, HostCudf, stub_signatures
 from engine_support import choice_line, line, spans
+from unit.engine.test_native_fuzz import Maker
 
 from dspark_json.engine import build_plan
 from dspark_json.engine.cudf import CudfEngine
@@ -20,7 +25,7 @@ from dspark_json.engine.native import NativeEngine
 from dspark_json.engine.repeated import has_list_once, has_null_alone
 from dspark_json.engine.selftest import self_test
 from dspark_json.engine.text_fields import TextField, text_fields
-from dspark_json.errors import EngineFailedError
+from dspark_json.errors import EngineFailedError, MalformedRecordError
 from dspark_json.schema.ddl import from_ddl
 from dspark_json.schema.jsonschema import from_json_schema
 
@@ -71,6 +76,28 @@ def test_the_corpus_gives_the_rows_of_the_native_engine_whatever_cudf_does_with_
         tool = None if case["tool_schema"] is None else from_json_schema(case["tool_schema"])
         plan = build_plan(content_type=from_json_schema(case["schema"]), tool_type=tool)
         both(cudf, [*padding * 4, case["line"].encode() + b"\n", *padding], plan)
+
+
+def test_random_records_give_the_rows_of_the_native_engine() -> None:
+    seconds = float(os.environ.get("DSPARK_FUZZ_SECONDS", "4"))
+    seed = int(os.environ.get("DSPARK_FUZZ_SEED", str(random.SystemRandom().randrange(1 << 32))))
+    print("seed", seed)
+    maker, draw = Maker(seed), random.Random(seed)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        plan = maker.plan()
+        lines = [choice_line("Hello." if plan.content_type is None else '{"a":1}')] * 24
+        for one in (maker.line() for _ in range(6)):
+            if one == one.decode("utf-8", "replace").encode():  # what a spool has is UTF-8
+                lines.append(one)
+        draw.shuffle(lines)
+        try:
+            NATIVE.parse(spans(lines), plan)
+        except MalformedRecordError as error:
+            with pytest.raises(MalformedRecordError, match=re.escape(str(error))):
+                CudfEngine(CudfTextReader(HostCudf(pick=draw.choice((0, -1)))), NATIVE).parse(spans(lines), plan)
+        else:
+            both(HostCudf(pick=draw.choice((0, -1))), lines, plan)
 
 
 def test_recorded_answers_need_no_other_engine(cudf: HostCudf) -> None:

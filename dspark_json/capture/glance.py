@@ -8,8 +8,9 @@ import orjson
 
 from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.endpoints import CHAT, COMPLETIONS
-from dspark_json.capture.redaction import ECHOED, ECHOED_INSIDE
+from dspark_json.capture.redaction import ECHOED, ECHOED_IN_OUTPUT, ECHOED_INSIDE
 from dspark_json.capture.request import SAMPLING_SETTINGS, RequestFacts
+from dspark_json.capture.response_events import LAST_EVENTS, PASSED_EVENTS
 from dspark_json.schema.requested import RequestedSchema, RequestedSchemas
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from dspark_json import _native
     from dspark_json.capture.captured import Captured
     from dspark_json.capture.settings import RequestCapture
+
+    # Id and model of an answer, whether it is completed, and the record's members.
+    Seen = tuple[str | None, str | None, bool, bytes]
 
 # Routes whose requests and answers have the shape that is looked for.
 _PATHS: Final = frozenset({CHAT, COMPLETIONS})
@@ -55,14 +59,13 @@ class Glance:
 
     @classmethod
     def load(cls, mode: RequestCapture) -> Self | None:
-        """None where this installation has no native module, or where requests are kept whole."""
-        if mode == "full":
-            return None
+        """None where this installation has no native module."""
         try:
             from dspark_json import _native
         except ImportError:
             return None
-        return cls(_native.Glance(list(SAMPLING_SETTINGS), list(ECHOED), list(ECHOED_INSIDE)), mode)
+        names = (SAMPLING_SETTINGS, ECHOED, ECHOED_INSIDE, ECHOED_IN_OUTPUT, PASSED_EVENTS, LAST_EVENTS)
+        return cls(_native.Glance(*map(list, names)), mode)
 
     def drafts(self, group: Sequence[Captured]) -> tuple[list[_native.Draft | None], list[AskedSchema]]:
         """Of each exchange all that its record needs, and the schemas that are asked for.
@@ -72,15 +75,19 @@ class Glance:
         client left, and the model that was asked for JSON without a schema. Other threads run meanwhile, unless there
         is little to do.
         """
+        if self._mode == "full":  # a whole request is not made of what is seen at a glance
+            return [None] * len(group), []
         drafts, asked = self._native.drafts(
             list(group), _ROUTES, _MOST_OF_REQUEST, _MOST_OF_ANSWER, _MOST_OF_STREAM, self._mode != "none"
         )
         return drafts, [AskedSchema(_requested(name, text), last, times) for name, text, times, last in asked]
 
     def request(self, captured: Captured) -> RequestFacts | None:
-        """The facts of a request; its schema is an ``orjson.Fragment``."""
+        """The facts of a request; its schema is an ``orjson.Fragment``. One that is kept whole is not glanced at."""
         parts = captured.request
-        if captured.path not in _PATHS or parts is None or len(parts) != 1 or captured.request_size > _MOST_OF_REQUEST:
+        if self._mode == "full" or captured.path not in _PATHS or parts is None or len(parts) != 1:
+            return None
+        if captured.request_size > _MOST_OF_REQUEST:
             return None
         seen = self._native.request(parts[0])
         if seen is None:
@@ -89,8 +96,8 @@ class Glance:
         schemas = _requested(name, schema) if schema is not None else _UNTYPED if is_untyped else _NO_SCHEMAS
         return RequestFacts(model, is_stream, b"null" if self._mode == "none" else settings, schemas)
 
-    def answer(self, captured: Captured) -> tuple[str | None, str | None, bool, bytes] | None:
-        """Id and model of an answer, whether it is completed, and what stands between its outer braces."""
+    def answer(self, captured: Captured) -> Seen | None:
+        """A whole answer, whose members are what stands between its outer braces."""
         parts = captured.body
         if captured.path not in _PATHS or len(parts) != 1:
             return None
@@ -103,6 +110,15 @@ class Glance:
         if captured.path not in _PATHS:
             return None
         return self._native.stream(captured.body, captured.ended)
+
+    def response(self, captured: Captured, *, streamed: bool) -> Seen | None:
+        """An answer of ``/v1/responses``, with ``choices`` made of its output before its own members.
+
+        What it echoes of the request is null, unless requests are kept whole. Other threads run while a large one is
+        looked at.
+        """
+        look = self._native.streamed_response if streamed else self._native.response
+        return look(captured.body, self._mode != "full")
 
 
 def _requested(name: str | None, schema: bytes) -> RequestedSchemas:

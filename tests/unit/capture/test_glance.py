@@ -96,14 +96,14 @@ def exchanges() -> Iterator[tuple[bytes, bytes]]:
             yield request.encode(), answer.encode()
 
 
-@pytest.mark.parametrize("mode", ["settings", "none"])
+@pytest.mark.parametrize("mode", ["settings", "none", "full"])
 def test_real_and_odd_exchanges_are_seen_alike(mode: RequestCapture) -> None:
     glance = loaded(mode)
     count = 0
     for request, body in exchanges():
         given = captured(request, body)
         assert_same(glance, given, mode)
-        count += glance.request(given) is not None and glance.answer(given) is not None
+        count += (mode == "full" or glance.request(given) is not None) and glance.answer(given) is not None
     assert count > 20, "most exchanges are ordinary"
 
 
@@ -139,4 +139,6 @@ def test_broken_and_changed_texts_are_seen_alike(data: st.DataObject) -> None:
 
 
 def test_requests_that_are_kept_whole_are_not_glanced_at() -> None:
-    assert Glance.load("full") is None
+    given = captured(REQUESTS[0].encode(), ANSWERS[0].encode())
+    assert loaded("settings").request(given) is not None
+    assert loaded("full").request(given) is None

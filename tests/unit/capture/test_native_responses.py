@@ -238,28 +238,50 @@ def lists(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.lists(values, max_size=3).map(lambda texts: "[" + ",".join(texts) + "]")
 
 
+def mostly(usual: st.SearchStrategy[str], odd: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.integers(0, 9).flatmap(lambda number: odd if number == 9 else usual)
+
+
 ANY = st.recursive(SCALARS, lambda inner: lists(inner) | objects(inner), max_leaves=6)
-ODD_PARTS = lists(objects(ANY, ["text", "refusal", "logprobs", "type", "text\\u0000"]) | ANY)
+HARMLESS = st.recursive(SCALARS, lambda inner: lists(inner) | objects(inner, [*ECHOED, "schema", "x"]), max_leaves=4)
+TEXTS = st.sampled_from(STRINGS).map('"{}"'.format)
+ODD_PARTS = lists(
+    mostly(
+        st.builds('{{"text":{},"logprobs":{}}}'.format, mostly(TEXTS, ANY), mostly(lists(HARMLESS), ANY))
+        | objects(TEXTS, ["text", "refusal", "type", "x"]),
+        objects(ANY, ["text", "refusal", "logprobs", "type", "text\\u0000"]) | ANY,
+    )
+)
 ODD_ITEMS = lists(
-    st.tuples(
-        st.sampled_from(['"message"', '"reasoning"', '"function_call"', "1"]),
-        ODD_PARTS | SCALARS,
-        st.sampled_from(["content", "summary"]),
-        objects(ANY),
-    ).map(lambda item: f'{{"type":{item[0]},"{item[2]}":{item[1]},{item[3][1:]}'.replace(",}", "}"))
-    | ANY
+    mostly(
+        st.builds(
+            '{{"type":"{}","{}":{},{}'.format,
+            st.sampled_from(["message", "message", "reasoning", "new"]),
+            st.sampled_from(["content", "content", "summary"]),
+            ODD_PARTS,
+            mostly(objects(HARMLESS, [*ECHOED_IN_OUTPUT, "x", "name"]), objects(ANY)).map(lambda text: text[1:]),
+        )
+        | st.builds('{{"call_id":{},"name":{},"type":"function_call"}}'.format, mostly(TEXTS, ANY), mostly(TEXTS, ANY)),
+        ANY,
+    ).map(lambda item: item.replace(",}", "}"))
+)
+STATUSES = st.sampled_from(["completed", "incomplete", "queued"]).map(json.dumps)
+MEMBERS = mostly(
+    objects(HARMLESS, [*ECHOED, "metadata", "schema"])
+    | st.builds('{{"text":{{"format":{},"x":{}}}}}'.format, objects(HARMLESS, ["schema", "type"]), HARMLESS),
+    objects(ANY),
 )
 
 
 @st.composite
 def odd_responses(draw: st.DrawFn) -> str:
     members = [
-        f'"status":{draw(st.sampled_from(["completed", "incomplete", "queued"]).map(json.dumps) | SCALARS)}',
-        f'"output":{draw(ODD_ITEMS)}',
-        *(member[1:-1] for member in draw(st.lists(objects(ANY), max_size=2)) if len(member.strip("{} \r\n"))),
+        f'"status":{draw(mostly(STATUSES, SCALARS))}',
+        f'"output":{draw(mostly(ODD_ITEMS, ANY))}',
+        *(text[1:-1] for text in draw(st.lists(MEMBERS, max_size=2)) if ":" in text),
     ]
     text = "{" + ",".join(draw(st.permutations(members))) + "}"
-    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         start = draw(st.integers(0, len(text)))
         end = min(len(text), start + draw(st.integers(0, 4)))
         piece = st.sampled_from(["", *'{}[],:"\\ \n', "null", '"x":1,', "\ufeff", "\ud800", "\x00"])

@@ -50,7 +50,7 @@ def captured(bodies: Sequence[bytes], *, status: int = 200, kind: str = "applica
     headers, size = [(b"content-type", kind.encode())], sum(map(len, bodies))
     request = b'{"model":"m"}'
     return Captured(
-        RESPONSES, [], [request], len(request), status, headers, [*bodies], size, None, 7, 1.0, 2.0, True, None
+        RESPONSES, [], 7, [request], len(request), status, headers, [*bodies], size, None, 1.0, 2.0, ended=True
     )
 
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     # Id and model of an answer, whether it is completed, and the record's members.
     Seen = tuple[str | None, str | None, bool, bytes]
 
-# Routes whose requests and answers have the shape that is looked for.
-_PATHS: Final = frozenset({CHAT, COMPLETIONS})
-_ROUTES: Final = sorted(_PATHS)
 _NO_SCHEMAS: Final = RequestedSchemas()
 _UNTYPED: Final = RequestedSchemas(json_object_without_schema=True)
 # What is larger is for the long way: such a request is not parsed, and of such an answer nothing is judged here.
@@ -49,13 +46,15 @@ class Glance:
     """Walks over the texts in native code and makes no objects of them.
 
     Everything out of the ordinary gives None, and is then looked at in the way that knows all cases: the facts are the
-    same, but the settings of a request and the values of a stream stand as they were written.
+    same, but the settings of a request and the values of a stream stand as they were written. Where requests are kept
+    whole, only responses are looked at: an answer that echoes its request keeps that.
     """
 
     def __init__(self, native: _native.Glance, mode: RequestCapture) -> None:
         """Use ``Glance.load``."""
         self._native = native
         self._mode = mode
+        self._routes = [] if mode == "full" else [CHAT, COMPLETIONS]
 
     @classmethod
     def load(cls, mode: RequestCapture) -> Self | None:
@@ -75,17 +74,15 @@ class Glance:
         client left, and the model that was asked for JSON without a schema. Other threads run meanwhile, unless there
         is little to do.
         """
-        if self._mode == "full":  # a whole request is not made of what is seen at a glance
-            return [None] * len(group), []
         drafts, asked = self._native.drafts(
-            list(group), _ROUTES, _MOST_OF_REQUEST, _MOST_OF_ANSWER, _MOST_OF_STREAM, self._mode != "none"
+            list(group), self._routes, _MOST_OF_REQUEST, _MOST_OF_ANSWER, _MOST_OF_STREAM, self._mode != "none"
         )
         return drafts, [AskedSchema(_requested(name, text), last, times) for name, text, times, last in asked]
 
     def request(self, captured: Captured) -> RequestFacts | None:
-        """The facts of a request; its schema is an ``orjson.Fragment``. One that is kept whole is not glanced at."""
+        """The facts of a request; its schema is an ``orjson.Fragment``."""
         parts = captured.request
-        if self._mode == "full" or captured.path not in _PATHS or parts is None or len(parts) != 1:
+        if captured.path not in self._routes or parts is None or len(parts) != 1:
             return None
         if captured.request_size > _MOST_OF_REQUEST:
             return None
@@ -99,7 +96,7 @@ class Glance:
     def answer(self, captured: Captured) -> Seen | None:
         """A whole answer, whose members are what stands between its outer braces."""
         parts = captured.body
-        if captured.path not in _PATHS or len(parts) != 1:
+        if captured.path not in self._routes or len(parts) != 1:
             return None
         return self._native.answer(parts[0])
 
@@ -107,7 +104,7 @@ class Glance:
         """Id and model of a streamed answer, whether it is completed, whether ``[DONE]`` came, and what stands between
         the outer braces of the assembled object. Other threads run meanwhile.
         """
-        if captured.path not in _PATHS:
+        if captured.path not in self._routes:
             return None
         return self._native.stream(captured.body, captured.ended)
 

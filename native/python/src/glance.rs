@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::aside::handed_over;
 use crate::recording::{self, Drafts, Limits};
 use crate::response::{self, Response};
 
@@ -78,9 +79,16 @@ impl Glance {
     /// Id and model of a streamed answer, whether it is completed, whether `[DONE]` came, and what stands between the
     /// outer braces of the assembled object; None for the long way.
     #[expect(clippy::needless_pass_by_value, reason = "it keeps the parts while others may run")]
-    fn stream<'py>(&self, py: Python<'py>, parts: Vec<PyBackedBytes>, is_ended: bool) -> Option<Streamed<'py>> {
-        let core::Streamed { id, model, is_completed, is_done, members } =
-            py.detach(|| self.glance.stream(&parts, is_ended))?;
-        Some((id, model, is_completed, is_done, PyBytes::new(py, members.as_bytes())))
+    fn stream<'py>(
+        &self,
+        py: Python<'py>,
+        parts: Vec<PyBackedBytes>,
+        is_ended: bool,
+    ) -> PyResult<Option<Streamed<'py>>> {
+        let Some(seen) = py.detach(|| self.glance.stream(&parts, is_ended)) else {
+            return Ok(None);
+        };
+        let core::Streamed { id, model, is_completed, is_done, members } = seen;
+        Ok(Some((id, model, is_completed, is_done, handed_over(py, members.into_bytes())?)))
     }
 }

@@ -131,10 +131,11 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
     max_leaves=4,
 )
+LOGPROBS = st.floats(-20, 0, width=32)
 TOKENS = st.fixed_dictionaries(
-    {"token": WORDS, "logprob": st.floats(-20, 0)},
+    {"token": WORDS, "logprob": LOGPROBS},
     optional={"bytes": st.none() | st.lists(st.integers(0, 255), max_size=3), "top_logprobs": st.lists(
-        st.fixed_dictionaries({"token": WORDS, "logprob": st.floats(-20, 0)}), max_size=2)},
+        st.fixed_dictionaries({"token": WORDS, "logprob": LOGPROBS}), max_size=2)},
 )  # fmt: skip
 PARTS = st.one_of(
     st.fixed_dictionaries(
@@ -299,7 +300,8 @@ def test_a_hostile_response_is_recorded_alike(text: str, mode: RequestCapture) -
 @pytest.mark.parametrize(
     ("logprobs", "taken"),
     [
-        ("[1e400,-0.0123456789012345678]", True),
+        ("[-0.0123456789012345678]", True),
+        ("[1e400]", False),
         ('[{"a":1,"b":{"a":1}}]', True),
         ('[{"a":1,"a":2}]', False),
         ('[{"a":1,"\\u0061":2}]', False),

@@ -70,10 +70,22 @@ Draft: TypeAlias = tuple[bytes, bytes | None, bytes, int, bool, str | None]
 # What to look for in requests and answers; threads may share it.
 @final
 class Glance:
-    def __new__(cls, settings: list[str], echoed: list[str], echoed_inside: list[str]) -> Glance: ...
+    def __new__(
+        cls,
+        settings: list[str],
+        echoed: list[str],
+        echoed_inside: list[str],
+        echoed_in_output: list[str],
+        passed_events: list[str],
+        last_events: list[str],
+    ) -> Glance: ...
     def request(self, text: bytes) -> tuple[str | None, bool, bytes, str | None, bytes | None, bool] | None: ...
     def answer(self, text: bytes) -> tuple[str | None, str | None, bool, bytes] | None: ...
     def stream(self, parts: list[bytes], is_ended: bool) -> tuple[str | None, str | None, bool, bool, bytes] | None: ...
+    def response(self, parts: list[bytes], is_private: bool) -> tuple[str | None, str | None, bool, bytes] | None: ...
+    def streamed_response(
+        self, parts: list[bytes], is_private: bool
+    ) -> tuple[str | None, str | None, bool, bytes] | None: ...
     # The drafts, and each schema: its name, its text, how many refer to it, when the last one came.
     def drafts(
         self,

@@ -8,8 +8,9 @@ import orjson
 
 from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.endpoints import CHAT, COMPLETIONS
-from dspark_json.capture.redaction import ECHOED, ECHOED_INSIDE
+from dspark_json.capture.redaction import ECHOED, ECHOED_IN_OUTPUT, ECHOED_INSIDE
 from dspark_json.capture.request import SAMPLING_SETTINGS, RequestFacts
+from dspark_json.capture.response_events import LAST_EVENTS, PASSED_EVENTS
 from dspark_json.schema.requested import RequestedSchema, RequestedSchemas
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from dspark_json.capture.captured import Captured
     from dspark_json.capture.settings import RequestCapture
 
-# Routes whose requests and answers have the shape that is looked for.
-_PATHS: Final = frozenset({CHAT, COMPLETIONS})
-_ROUTES: Final = sorted(_PATHS)
+    # Id and model of an answer, whether it is completed, and the record's members.
+    Seen = tuple[str | None, str | None, bool, bytes]
+
 _NO_SCHEMAS: Final = RequestedSchemas()
 _UNTYPED: Final = RequestedSchemas(json_object_without_schema=True)
 # What is larger is for the long way: such a request is not parsed, and of such an answer nothing is judged here.
@@ -45,24 +46,25 @@ class Glance:
     """Walks over the texts in native code and makes no objects of them.
 
     Everything out of the ordinary gives None, and is then looked at in the way that knows all cases: the facts are the
-    same, but the settings of a request and the values of a stream stand as they were written.
+    same, but the settings of a request and the values of a stream stand as they were written. Where requests are kept
+    whole, only responses are looked at: an answer that echoes its request keeps that.
     """
 
     def __init__(self, native: _native.Glance, mode: RequestCapture) -> None:
         """Use ``Glance.load``."""
         self._native = native
         self._mode = mode
+        self._routes = [] if mode == "full" else [CHAT, COMPLETIONS]
 
     @classmethod
     def load(cls, mode: RequestCapture) -> Self | None:
-        """None where this installation has no native module, or where requests are kept whole."""
-        if mode == "full":
-            return None
+        """None where this installation has no native module."""
         try:
             from dspark_json import _native
         except ImportError:
             return None
-        return cls(_native.Glance(list(SAMPLING_SETTINGS), list(ECHOED), list(ECHOED_INSIDE)), mode)
+        names = (SAMPLING_SETTINGS, ECHOED, ECHOED_INSIDE, ECHOED_IN_OUTPUT, PASSED_EVENTS, LAST_EVENTS)
+        return cls(_native.Glance(*map(list, names)), mode)
 
     def drafts(self, group: Sequence[Captured]) -> tuple[list[_native.Draft | None], list[AskedSchema]]:
         """Of each exchange all that its record needs, and the schemas that are asked for.
@@ -73,14 +75,16 @@ class Glance:
         is little to do.
         """
         drafts, asked = self._native.drafts(
-            list(group), _ROUTES, _MOST_OF_REQUEST, _MOST_OF_ANSWER, _MOST_OF_STREAM, self._mode != "none"
+            list(group), self._routes, _MOST_OF_REQUEST, _MOST_OF_ANSWER, _MOST_OF_STREAM, self._mode != "none"
         )
         return drafts, [AskedSchema(_requested(name, text), last, times) for name, text, times, last in asked]
 
     def request(self, captured: Captured) -> RequestFacts | None:
         """The facts of a request; its schema is an ``orjson.Fragment``."""
         parts = captured.request
-        if captured.path not in _PATHS or parts is None or len(parts) != 1 or captured.request_size > _MOST_OF_REQUEST:
+        if captured.path not in self._routes or parts is None or len(parts) != 1:
+            return None
+        if captured.request_size > _MOST_OF_REQUEST:
             return None
         seen = self._native.request(parts[0])
         if seen is None:
@@ -89,10 +93,10 @@ class Glance:
         schemas = _requested(name, schema) if schema is not None else _UNTYPED if is_untyped else _NO_SCHEMAS
         return RequestFacts(model, is_stream, b"null" if self._mode == "none" else settings, schemas)
 
-    def answer(self, captured: Captured) -> tuple[str | None, str | None, bool, bytes] | None:
-        """Id and model of an answer, whether it is completed, and what stands between its outer braces."""
+    def answer(self, captured: Captured) -> Seen | None:
+        """A whole answer, whose members are what stands between its outer braces."""
         parts = captured.body
-        if captured.path not in _PATHS or len(parts) != 1:
+        if captured.path not in self._routes or len(parts) != 1:
             return None
         return self._native.answer(parts[0])
 
@@ -100,9 +104,18 @@ class Glance:
         """Id and model of a streamed answer, whether it is completed, whether ``[DONE]`` came, and what stands between
         the outer braces of the assembled object. Other threads run meanwhile.
         """
-        if captured.path not in _PATHS:
+        if captured.path not in self._routes:
             return None
         return self._native.stream(captured.body, captured.ended)
+
+    def response(self, captured: Captured, *, streamed: bool) -> Seen | None:
+        """An answer of ``/v1/responses``, with ``choices`` made of its output before its own members.
+
+        What it echoes of the request is null, unless requests are kept whole. Other threads run while a large one is
+        looked at.
+        """
+        look = self._native.streamed_response if streamed else self._native.response
+        return look(captured.body, self._mode != "full")
 
 
 def _requested(name: str | None, schema: bytes) -> RequestedSchemas:

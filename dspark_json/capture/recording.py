@@ -125,14 +125,15 @@ def make_recording(
     if captured.missing is not None:
         answer = _without_body(captured, captured.missing, streamed=streamed, pacer=pacer)
     elif streamed and is_response:
-        answer = _streamed_response(captured, mode, pacer)
+        answer = _glanced_response(captured, glance, streamed=True) or _streamed_response(captured, mode, pacer)
     elif streamed:
         glanced = _glanced_stream(captured, glance) if echo is None else None
         answer = glanced or _streamed(captured, mode, echo, pacer)
     elif captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
         answer = _large(captured, mode, echo, pacer)
     else:
-        answer = (_glanced(captured, glance) if echo is None else None) or _small(captured, mode, echo, pacer)
+        look = _glanced_response if is_response else _glanced
+        answer = (look(captured, glance) if echo is None else None) or _small(captured, mode, echo, pacer)
     status = captured.status
     if captured.raised is not None:
         if status is None:  # whoever is around the hook answers with this
@@ -237,6 +238,16 @@ def _glanced_stream(captured: Captured, glance: Glance | None) -> _Answer | None
         return None
     identity, model, is_whole, is_done, members = seen
     is_left = not (captured.ended or is_done)
+    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=is_left)
+
+
+def _glanced_response(captured: Captured, glance: Glance | None, *, streamed: bool = False) -> _Answer | None:
+    """An ordinary response, or a whole stream with one; None for any other."""
+    seen = None if glance is None or captured.status != _OK else glance.response(captured, streamed=streamed)
+    if seen is None:
+        return None
+    identity, model, is_whole, members = seen
+    is_left = not (captured.ended or streamed)  # nothing is missing of a stream that had its last event
     return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=is_left)
 
 

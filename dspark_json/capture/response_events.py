@@ -63,6 +63,8 @@ KNOWN_EVENTS: Final = frozenset(
         *(f"response.{call}.{state}" for call, states in _STATES.items() for state in states),
     }
 )
+# An event of these kinds may be passed over where the whole response comes later.
+PASSED_EVENTS: Final = KNOWN_EVENTS - LAST_EVENTS - {"error"}
 
 # Items and their parts in one response together; each costs a kilobyte.
 _MOST_PARTS: Final = 32_768

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dspark_json.capture.jsontext import dumps, loads_to_write
-from dspark_json.capture.response_events import KNOWN_EVENTS, LAST_EVENTS, ResponseAssembly
+from dspark_json.capture.jsontext import BOM, dumps, loads_to_write
+from dspark_json.capture.response_events import KNOWN_EVENTS, LAST_EVENTS, PASSED_EVENTS, ResponseAssembly
 from dspark_json.capture.scanner import value_spans
 from dspark_json.capture.stream import EventReader, reading
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _DONE: Final = b"data: [DONE]"
 _KNOWN: Final = frozenset(name.encode() for name in KNOWN_EVENTS)
 _LAST: Final = frozenset(name.encode() for name in LAST_EVENTS)
+_PASSED: Final = frozenset(name.encode() for name in PASSED_EVENTS)
 _NAMED: Final = b"event: "
 _DATA: Final = b"data: "
 _EVENTS_A_TICK: Final = 512
@@ -76,8 +77,7 @@ def _from_last_event(stream: bytes, pacer: Pacer) -> StreamedResponse | None:
             pacer.tick()
         if event.startswith(_NAMED):
             end = event.find(b"\n", 7)
-            named = event[7:end]
-            if named in _KNOWN and named not in _LAST and named != b"error":
+            if event[7:end] in _PASSED:
                 continue
         if event.startswith(b":") and b"\n" not in event:  # a comment
             continue
@@ -86,7 +86,7 @@ def _from_last_event(stream: bytes, pacer: Pacer) -> StreamedResponse | None:
             return None
         unknown.append(data_of_it)
     text = _response_text(data, name, pacer)
-    if text is None:
+    if text is None or any(part.startswith(BOM) for part in (text, *unknown)):  # a mark that would stay inside
         return None
     try:
         response = loads_to_write(text)

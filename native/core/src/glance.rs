@@ -15,6 +15,9 @@ pub struct Glance {
     settings: Vec<String>,
     pub(crate) echoed: Vec<String>,
     pub(crate) echoed_inside: Vec<String>,
+    pub(crate) echoed_in_output: Vec<String>,
+    pub(crate) passed_events: Vec<String>,
+    pub(crate) last_events: Vec<String>,
 }
 
 /// What a record says of a request.
@@ -49,11 +52,21 @@ pub struct Answer<'a> {
 }
 
 impl Glance {
-    /// `settings`: the request's members that are kept, in the order to keep them in. `echoed` and `echoed_inside`:
-    /// members of an answer, and of its choices and their messages, that may not be kept unless they are null.
+    /// `settings`: the request's members that are kept, in the order to keep them in. `echoed`, `echoed_inside` and
+    /// `echoed_in_output`: members of an answer, of its choices and their messages, and of a response's items, that may
+    /// not be kept unless they are null. `passed_events` of a streamed response say nothing that the response in one of
+    /// its `last_events` does not say as well.
     #[must_use]
-    pub fn new(settings: Vec<String>, echoed: Vec<String>, echoed_inside: Vec<String>) -> Self {
-        Self { settings, echoed, echoed_inside }
+    pub fn new(
+        settings: Vec<String>,
+        echoed: Vec<String>,
+        echoed_inside: Vec<String>,
+        echoed_in_output: Vec<String>,
+        mut passed_events: Vec<String>,
+        last_events: Vec<String>,
+    ) -> Self {
+        passed_events.sort_unstable();
+        Self { settings, echoed, echoed_inside, echoed_in_output, passed_events, last_events }
     }
 
     /// Looks at a chat or completion request.
@@ -261,7 +274,8 @@ mod tests {
 
     fn glance() -> Glance {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        Glance::new(names(&["seed", "n", "response_format"]), names(&["prompt", "tools"]), names(&["prompt"]))
+        let settings = names(&["seed", "n", "response_format"]);
+        Glance::new(settings, names(&["prompt", "tools"]), names(&["prompt"]), vec![], vec![], vec![])
     }
 
     #[test]

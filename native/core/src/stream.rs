@@ -191,7 +191,7 @@ mod tests {
 
     fn glance() -> Glance {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        Glance::new(Vec::new(), names(&["prompt", "tools"]), names(&["prompt"]))
+        Glance::new(Vec::new(), names(&["prompt", "tools"]), names(&["prompt"]), vec![], vec![], vec![])
     }
 
     fn assembled(stream: &str) -> Option<Streamed> {

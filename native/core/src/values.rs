@@ -1,4 +1,4 @@
-//! Values in the chunks of a stream that may be written again as they stand: whoever reads them reads the same.
+//! Values of an answer that may be written again as they stand: whoever reads them reads the same.
 
 use memchr::memchr;
 

@@ -5,7 +5,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::aside::handed_over;
 use crate::recording::{self, Drafts, Limits};
+use crate::response::{self, Response};
 
 /// What to look for; threads may share it.
 #[pyclass(frozen, module = "dspark_json._native")]
@@ -20,8 +22,16 @@ type Streamed<'py> = (Option<String>, Option<String>, bool, bool, Bound<'py, PyB
 #[pymethods]
 impl Glance {
     #[new]
-    fn new(settings: Vec<String>, echoed: Vec<String>, echoed_inside: Vec<String>) -> Self {
-        Self { glance: core::Glance::new(settings, echoed, echoed_inside) }
+    fn new(
+        settings: Vec<String>,
+        echoed: Vec<String>,
+        echoed_inside: Vec<String>,
+        echoed_in_output: Vec<String>,
+        passed_events: Vec<String>,
+        last_events: Vec<String>,
+    ) -> Self {
+        let glance = core::Glance::new(settings, echoed, echoed_inside, echoed_in_output, passed_events, last_events);
+        Self { glance }
     }
 
     /// Model, stream, the kept settings, name and text of the content's schema, whether JSON is asked for without one;
@@ -37,6 +47,17 @@ impl Glance {
     fn answer<'py>(&self, py: Python<'py>, text: &'py [u8]) -> Option<Answer<'py>> {
         let core::Answer { id, model, is_completed, members } = self.glance.answer(text)?;
         Some((id, model, is_completed, PyBytes::new(py, members)))
+    }
+
+    /// Id, model, whether it is whole, and the record's members, of the response that these parts are together; None for
+    /// the long way. `is_private`: without what it echoes of the request.
+    fn response<'py>(&self, parts: &Bound<'py, PyList>, is_private: bool) -> PyResult<Option<Response<'py>>> {
+        response::seen(parts, |text| self.glance.response(text, is_private))
+    }
+
+    /// The same of a whole stream that holds the response in its last event.
+    fn streamed_response<'py>(&self, parts: &Bound<'py, PyList>, is_private: bool) -> PyResult<Option<Response<'py>>> {
+        response::seen(parts, |stream| self.glance.streamed_response(stream, is_private))
     }
 
     /// The drafts of those of the captured exchanges (`dspark_json.capture.captured.Captured`) that are ordinary, of
@@ -58,9 +79,16 @@ impl Glance {
     /// Id and model of a streamed answer, whether it is completed, whether `[DONE]` came, and what stands between the
     /// outer braces of the assembled object; None for the long way.
     #[expect(clippy::needless_pass_by_value, reason = "it keeps the parts while others may run")]
-    fn stream<'py>(&self, py: Python<'py>, parts: Vec<PyBackedBytes>, is_ended: bool) -> Option<Streamed<'py>> {
-        let core::Streamed { id, model, is_completed, is_done, members } =
-            py.detach(|| self.glance.stream(&parts, is_ended))?;
-        Some((id, model, is_completed, is_done, PyBytes::new(py, members.as_bytes())))
+    fn stream<'py>(
+        &self,
+        py: Python<'py>,
+        parts: Vec<PyBackedBytes>,
+        is_ended: bool,
+    ) -> PyResult<Option<Streamed<'py>>> {
+        let Some(seen) = py.detach(|| self.glance.stream(&parts, is_ended)) else {
+            return Ok(None);
+        };
+        let core::Streamed { id, model, is_completed, is_done, members } = seen;
+        Ok(Some((id, model, is_completed, is_done, handed_over(py, members.into_bytes())?)))
     }
 }

@@ -1,7 +1,9 @@
 //! The Python module `dspark_json._native`: plans and parsing over buffers, rows through Arrow's C data interface.
 
+mod aside;
 mod glance;
 mod recording;
+mod response;
 
 use std::ffi::CStr;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-/// Other threads may run while more than this is worked on: less takes no longer than handing the GIL over.
-const WORTH_LETTING_OTHERS_RUN: usize = 64 << 10;
+use crate::aside::{aside, handed_over};
+
 const OK: u16 = 200;
 
 /// A draft of a record: its meta up to the reference to a schema, and from there on (`None`: it is all in the first);
@@ -35,8 +35,7 @@ pub(crate) fn drafts<'py>(exchanges: &Bound<'py, PyList>, glance: &core::Glance,
     let captured: Vec<_> = exchanges.iter().map(|exchange| Held::of(&exchange, limits).ok()).collect();
     let seen: Vec<_> = captured.iter().map(|held| held.as_ref().map(Held::exchange)).collect();
     let size: usize = captured.iter().flatten().map(|held| held.size).sum();
-    let look = || seen.iter().map(|exchange| glance.draft(exchange.as_ref()?)).collect::<Vec<_>>();
-    let found = if size > WORTH_LETTING_OTHERS_RUN { py.detach(look) } else { look() };
+    let found = aside(py, size, || seen.iter().map(|exchange| glance.draft(exchange.as_ref()?)).collect::<Vec<_>>());
     let mut schemas: Vec<(core::Draft, usize, i64)> = Vec::new();
     let mut made = Vec::with_capacity(found.len());
     for (draft, exchange) in found.into_iter().zip(&seen) {
@@ -81,18 +80,13 @@ pub(crate) fn frame<'py>(
     end: u64,
     full: u64,
     appended_at: u64,
-) -> Vec<Part<'py>> {
+) -> PyResult<Vec<Part<'py>>> {
     let held: Vec<_> =
         records.iter().map(|(meta, body)| core::Record { meta: meta.as_bytes(), body: body.as_bytes() }).collect();
     let place = core::Place { seq, lane, end, full, appended_at };
     let size: usize = held.iter().map(|record| record.meta.len() + record.body.len()).sum();
-    let parts = if size > WORTH_LETTING_OTHERS_RUN {
-        py.detach(|| core::frame(&held, place))
-    } else {
-        core::frame(&held, place)
-    };
-    let parts = parts.into_iter();
-    parts.map(|part| (part.first_seq, PyBytes::new(py, &part.data), PyBytes::new(py, &part.entries))).collect()
+    let parts = aside(py, size, || core::frame(&held, place)).into_iter();
+    parts.map(|part| Ok((part.first_seq, handed_over(py, part.data)?, PyBytes::new(py, &part.entries)))).collect()
 }
 
 /// The objects whose bytes are looked at, for as long as that takes.

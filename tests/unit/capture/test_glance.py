@@ -138,5 +138,9 @@ def test_broken_and_changed_texts_are_seen_alike(data: st.DataObject) -> None:
     assert_same(loaded("settings"), captured(*texts), "settings")
 
 
-def test_requests_that_are_kept_whole_are_not_glanced_at() -> None:
-    assert Glance.load("full") is None
+def test_exchanges_that_are_kept_whole_are_not_glanced_at() -> None:
+    given = captured(REQUESTS[0].encode(), ANSWERS[0].encode())
+    for mode in ("settings", "full"):
+        glance = loaded(mode)
+        seen = (glance.request(given), glance.answer(given), *glance.drafts([given])[0])
+        assert [one is None for one in seen] == [mode == "full"] * 3

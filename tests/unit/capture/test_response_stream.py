@@ -235,6 +235,19 @@ def test_an_event_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     assert record["choices"][0]["message"]["content"] == "xy"
 
 
+def test_a_byte_order_mark_inside_of_the_stream_does_not_get_into_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = event("response.completed", response=response(message("x")), sequence_number=9)
+    new = event("response.new", a=1).replace(b"data: ", "data: \ufeff".encode())
+    record = record_of(tmp_path / "new", monkeypatch, created(), new, last)
+    assert record["unknown_events"] == [{"a": 1, "type": "response.new"}]
+    marked = last.replace(b'{"response":', '{"response":\ufeff'.encode())
+    record = record_of(tmp_path / "last", monkeypatch, created(), *deltas("y"), marked)
+    assert record["choices"][0]["message"]["content"] == "y"
+    assert record["_dspark"]["error"]["code"] == "bad_event"
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_events_of_new_types_are_kept_whole_and_rescued(
     is_whole: bool,

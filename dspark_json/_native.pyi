@@ -2,6 +2,7 @@
 # lines of a spool (dspark_json.spool.framing) and their checksums (dspark_json.spool.checksums).
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol, TypeAlias, final
 
 from typing_extensions import Buffer
@@ -101,6 +102,12 @@ class Glance:
 def frame(
     records: Sequence[tuple[bytes, bytes]], seq: int, lane: str, end: int, full: int, appended_at: int
 ) -> list[tuple[int, bytes, bytes]]: ...
+
+# Lines into the file data, then entries into the file index: the step that failed (0: none, 1: lines, 2: entries, 3:
+# the look at the names), its error number, and whether the files still have their names (path is the index's).
+def store(
+    data: int, lines: bytes, end: int, index: int, entries: bytes, place: int, path: Path
+) -> tuple[int, int, bool]: ...
 
 # The position of the first line buffer[ends[i - 1]:ends[i]] that does not match its CRC-32.
 def first_damaged(buffer: Buffer, ends: Sequence[int], crcs: Sequence[int]) -> int | None: ...

@@ -5,14 +5,30 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dspark_json.spool import layout
 from dspark_json.spool.files import write_at
 from dspark_json.spool.sharing import share_like_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    Store = Callable[[int, bytes, int, int, bytes, int, Path], tuple[int, int, bool]]
+
+
+def _chosen() -> Store | None:
+    try:
+        from dspark_json import _native
+    except ImportError:
+        return None
+    return _native.store
+
+
+_store = _chosen()
+_LINES_FAILED: Final = 1
+_ENTRIES_FAILED: Final = 2
 
 
 class OpenSegment:
@@ -116,10 +132,29 @@ class OpenSegment:
         try:
             write_at(self._index, entries, position)
         except OSError:
-            landed = (os.fstat(self._index).st_size - position) // layout.ENTRY_BYTES
-            self._count_in(entries[: max(0, landed) * layout.ENTRY_BYTES])
+            self._count_in(entries[: self._landed(position)])
             raise
         self._count_in(entries)
+
+    def append(self, data: bytes, entries: bytes) -> bool:
+        """``write_data`` and ``commit``, and then whether the files are in place.
+
+        One native call where it is to be had: a thread that lets others run at each call to the system may wait for
+        them longer than the calls take.
+        """
+        if _store is None:
+            self.write_data(data)
+            self.commit(entries)
+            return self.is_in_place()
+        position = layout.index_size(self.count)
+        step, number, in_place = _store(self._data, data, self.end, self._index, entries, position, self.index_path)
+        if step == _ENTRIES_FAILED:
+            self._count_in(entries[: self._landed(position)])
+        elif step != _LINES_FAILED:
+            self._count_in(entries)
+        if step:
+            raise OSError(number, os.strerror(number))
+        return in_place
 
     def rewind(self) -> None:
         """Cut both files back to what is committed, the index first."""
@@ -145,6 +180,11 @@ class OpenSegment:
         """Close both files; what is committed stays."""
         os.close(self._data)
         os.close(self._index)
+
+    def _landed(self, position: int) -> int:
+        """How many bytes of whole entries the index has behind ``position``."""
+        landed = (os.fstat(self._index).st_size - position) // layout.ENTRY_BYTES
+        return max(0, landed) * layout.ENTRY_BYTES
 
     def _count_in(self, entries: bytes) -> None:
         columns = layout.unpack_entries(entries)

@@ -151,14 +151,14 @@ class LaneWriter:
             self._check_space()
             now = max(self._clock(), self._newest_at)
             parts = frame(records, before, self._held.name, end, self._segment_bytes(), now)
-            self._store(segment, parts, now)
+            in_place = self._store(segment, parts, now)
         except OSError as error:
             self.counters.add("records", self.next_seq - before)
             if self._segment is not None and not self._segment.is_in_place():
                 self._gone = True
                 raise self._gone_error() from error
             raise writing_failed(self._held.folder, error) from error
-        if self._segment is not None and not self._segment.is_in_place():
+        if not in_place:
             self._gone = True  # written, but into files that nobody can open any more
             raise self._gone_error()
         self.counters.add("records", len(records))
@@ -257,10 +257,17 @@ class LaneWriter:
             assert self._segment is not None
         return self._segment
 
-    def _store(self, segment: OpenSegment, parts: Sequence[Part], now: int) -> None:
-        """Write all data and prepare all new segments before the first entry makes a record exist."""
+    def _store(self, segment: OpenSegment, parts: Sequence[Part], now: int) -> bool:
+        """Write all data and prepare all new segments before the first entry makes a record exist.
+
+        Whether the files still have their names.
+        """
         fresh: list[OpenSegment] = []
         try:
+            if len(parts) == 1:
+                in_place = segment.append(parts[0].data, parts[0].entries)
+                self._newest_at = now
+                return in_place
             segment.write_data(parts[0].data)
             create = OpenSegment.create
             fresh.extend(create(self._held.folder, part.first_seq, now, part.data, part.entries) for part in parts[1:])
@@ -274,6 +281,8 @@ class LaneWriter:
             self._undo()
             raise
         self._newest_at = now
+        assert self._segment is not None
+        return self._segment.is_in_place()
 
     def _undo(self) -> None:
         assert self._segment is not None

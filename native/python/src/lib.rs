@@ -4,6 +4,7 @@ mod aside;
 mod glance;
 mod recording;
 mod response;
+mod storing;
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -182,6 +183,8 @@ mod _native {
     use super::glance::Glance;
     #[pymodule_export]
     use super::recording::frame;
+    #[pymodule_export]
+    use super::storing::store;
     #[pymodule_export]
     use super::{Batch, EngineError, MalformedError, Plan, Stats, first_damaged};
 }

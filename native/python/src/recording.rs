@@ -8,6 +8,8 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use crate::aside::{aside, handed_over};
 
 const OK: u16 = 200;
+/// Lines of fewer bytes are put together in less time than it may take to get the GIL back from a busy thread.
+const MANY_BYTES: usize = 1 << 20;
 
 /// A draft of a record: its meta up to the reference to a schema, and from there on (`None`: it is all in the first);
 /// the answer's members; the place of its schema among those of the group; whether the client left; the model that was
@@ -85,8 +87,11 @@ pub(crate) fn frame<'py>(
         records.iter().map(|(meta, body)| core::Record { meta: meta.as_bytes(), body: body.as_bytes() }).collect();
     let place = core::Place { seq, lane, end, full, appended_at };
     let size: usize = held.iter().map(|record| record.meta.len() + record.body.len()).sum();
-    let parts = aside(py, size, || core::frame(&held, place)).into_iter();
-    parts.map(|part| Ok((part.first_seq, handed_over(py, part.data)?, PyBytes::new(py, &part.entries)))).collect()
+    let parts = if size > MANY_BYTES { py.detach(|| core::frame(&held, place)) } else { core::frame(&held, place) };
+    let parts = parts.into_iter();
+    let given =
+        |data: Vec<u8>| if data.len() > MANY_BYTES { handed_over(py, data) } else { Ok(PyBytes::new(py, &data)) };
+    parts.map(|part| Ok((part.first_seq, given(part.data)?, PyBytes::new(py, &part.entries)))).collect()
 }
 
 /// The objects whose bytes are looked at, for as long as that takes.

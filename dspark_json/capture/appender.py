@@ -38,7 +38,7 @@ _MAINTAIN_SECONDS: Final = 1.0
 _LINGER_SECONDS: Final = 0.02
 # The thread holds the GIL for some of what it does for a group: small groups keep a request that comes meanwhile from
 # waiting. What is brought to the disk together should be much.
-_GROUP_RECORDS: Final = 64
+_GROUP_RECORDS: Final = 128
 _SYNCED_GROUP_RECORDS: Final = 256
 _GROUP_BYTES: Final = 4 << 20
 _FIRST_RETRY_SECONDS: Final = 0.5

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from dspark_json.cli.bench.load import Load, LoadGenerator, Yield
-from dspark_json.cli.bench.measured import BenchServer, Spent, bench_server, joined
+from dspark_json.cli.bench.measured import BenchServer, Spent, bench_server, joined, touch_memory
 from dspark_json.cli.bench.server import STREAM_EVENTS
 from dspark_json.cli.bench.statistics import (
     Estimate,
@@ -63,6 +63,7 @@ def measure_capture(plan: Plan, say: Say) -> list[dict[str, Any]]:
     rounds: dict[bool, list[Round]] = {False: [], True: []}
     for number in range(plan.rounds):
         say(f"round {number + 1} of {plan.rounds}")
+        touch_memory()
         with contextlib.ExitStack() as running:
             # New processes each round: how one happens to lie in memory must not count as the hook's doing.
             servers = {

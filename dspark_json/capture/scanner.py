@@ -25,17 +25,18 @@ _TOKEN: Final = re.compile(_BLANKS + rb"(?:([{}\[\],:])|(" + _TEXT + rb")|(" + _
 _PUNCTUATION, _STRING = 1, 2
 # Many items or members in one step, each with the comma behind it, where none of them is looked at: values that hold
 # no containers but flat ones. What is longer takes several steps, so that none is long.
+# What is repeated possessively is atomic itself: Python before 3.11.5 repeats wrongly what can go back (issue 106052).
 _SMALL: Final = rb"(?>%s|%s|\[%s\]|\{%s\})" % (_TEXT, _PLAIN, _BLANKS, _BLANKS)
 _COMMA_BETWEEN: Final = _BLANKS + rb"," + _BLANKS
 _SMALL_MEMBER: Final = rb"(?>%s)%s:%s%s" % (_TEXT, _BLANKS, _BLANKS, _SMALL)
 _FLAT: Final = rb"(?>%s|\[%s\]|\{%s\})" % (
     _SMALL,
-    _BLANKS + _SMALL + rb"(?:%s%s){0,31}+" % (_COMMA_BETWEEN, _SMALL) + _BLANKS,
-    _BLANKS + _SMALL_MEMBER + rb"(?:%s%s){0,31}+" % (_COMMA_BETWEEN, _SMALL_MEMBER) + _BLANKS,
+    _BLANKS + _SMALL + rb"(?>%s%s){0,31}+" % (_COMMA_BETWEEN, _SMALL) + _BLANKS,
+    _BLANKS + _SMALL_MEMBER + rb"(?>%s%s){0,31}+" % (_COMMA_BETWEEN, _SMALL_MEMBER) + _BLANKS,
 )
-_RUN_OF_ITEMS: Final = re.compile(rb"(?:%s%s%s,){1,64}+" % (_BLANKS, _FLAT, _BLANKS))
+_RUN_OF_ITEMS: Final = re.compile(rb"(?>%s%s%s,){1,64}+" % (_BLANKS, _FLAT, _BLANKS))
 _RUN_OF_MEMBERS: Final = re.compile(
-    rb"(?:%s(?>%s)%s:%s%s%s,){1,64}+" % (_BLANKS, _TEXT, _BLANKS, _BLANKS, _FLAT, _BLANKS)
+    rb"(?>%s(?>%s)%s:%s%s%s,){1,64}+" % (_BLANKS, _TEXT, _BLANKS, _BLANKS, _FLAT, _BLANKS)
 )
 _DEPTH_OF_FLAT: Final = 2
 _BLANKS_TO_END: Final = re.compile(rb"[ \t\r\n]*\Z")

@@ -60,8 +60,9 @@ class JsonSyntaxError(ValueError):
 
 _SPACE: Final = re.compile(rb"[ \t\n\r]*+")
 _ESCAPE: Final = rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
-_CHARACTERS: Final = re.compile(rb'(?:[^"\\\x00-\x1f]++|' + _ESCAPE + rb")*+")
-_CHARACTERS_AND_CONTROLS: Final = re.compile(rb'(?:[^"\\]++|' + _ESCAPE + rb")*+")
+# What is repeated possessively is atomic itself: Python before 3.11.5 repeats wrongly what can go back (issue 106052).
+_CHARACTERS: Final = re.compile(rb'(?>[^"\\\x00-\x1f]++|' + _ESCAPE + rb")*+")
+_CHARACTERS_AND_CONTROLS: Final = re.compile(rb'(?>[^"\\]++|' + _ESCAPE + rb")*+")
 _CUT_ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?")
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 _DIGITS: Final = rb"-?(?:0|[1-9][0-9]*+)"
@@ -69,7 +70,7 @@ _NUMBER: Final = re.compile(_DIGITS + rb"(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
 _CUT_NUMBER: Final = re.compile(rb"-|" + _DIGITS + rb"(?:\.|(?:\.[0-9]++)?[eE][+-]?)")
 # More numbers of an array at once; what ends otherwise than an item must is left to the slow way.
 _MORE_NUMBERS: Final = re.compile(
-    rb"(?:[ \t\n\r]*+,[ \t\n\r]*+" + _DIGITS + rb"(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?=[ \t\n\r,\]])){1,4096}+"
+    rb"(?>[ \t\n\r]*+,[ \t\n\r]*+" + _DIGITS + rb"(?>(?:\.[0-9]++)?)(?>(?:[eE][+-]?[0-9]++)?)(?=[ \t\n\r,\]])){1,4096}+"
 )
 _GLUED_TO_NUMBER: Final = re.compile(rb"[0-9A-Za-z_.+-]")
 _GLUED_TO_LITERAL: Final = re.compile(rb"[0-9A-Za-z_]")
@@ -181,7 +182,7 @@ class Value(NamedTuple):
 
 
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_STRING_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STRING_TOKEN: Final = re.compile(r'"(?>[^"\\]++|\\.)*+"', re.DOTALL)
 _SHORTEST_ESCAPES: Final = {code: json.dumps(chr(code))[1:-1] for code in range(0x20)}
 
 

@@ -154,7 +154,7 @@ def unpack(bundle: Path) -> Path | None:
         partial = SITE.with_name(SITE.name + ".part")
         shutil.rmtree(partial, ignore_errors=True)
         with tarfile.open(bundle) as archive:
-            archive.extractall(partial, filter="tar")
+            archive.extractall(partial, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
         os.utime(partial)
         partial.rename(SITE)
     for module in SITE.glob("_native*.so"):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import statistics
+import time
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +16,8 @@ from real_vllm.asking import receive
 from real_vllm.questions import CHAT, question
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from real_vllm.questions import Question
     from real_vllm.server import Vllm
 
@@ -46,6 +52,40 @@ def measure(server: Vllm, wanted: list[Question], clients: int) -> Round:
     seconds = max(one["ended"] for one in received) - min(one["began"] for one in received)
     latency = statistics.median(one["ended"] - one["began"] for one in received)
     return Round(len(received) / seconds, spent / len(received), latency)
+
+
+def first_bytes(servers: Mapping[str, Vllm], request: Mapping[str, object], count: int) -> dict[str, list[float]]:
+    """The seconds until the first byte of an answer's body, of each server; they are asked one after the other."""
+    connections = {name: HTTPConnection("127.0.0.1", server.port, timeout=60) for name, server in servers.items()}
+    taken: dict[str, list[float]] = {name: [] for name in servers}
+    names = list(servers)
+    for number in range(count):
+        body = json.dumps({**request, "model": "tiny", "seed": number})
+        random.Random(number).shuffle(names)
+        for name in names:
+            connection = connections[name]
+            began = time.perf_counter()
+            connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+            answer = connection.getresponse()
+            answer.read(1)
+            taken[name].append(time.perf_counter() - began)
+            assert answer.status == 200
+            answer.read()
+    for connection in connections.values():
+        connection.close()
+    return taken
+
+
+def report_first_bytes(form: str, taken: Mapping[str, Sequence[float]], base: str) -> str:
+    """One line: the median of each server, and by how much the others are later than ``base`` (median of pairs)."""
+    parts = [f"{base} {statistics.median(taken[base]) * 1e3:.2f} ms"]
+    draws = random.Random(1)
+    for name in taken:
+        if name != base:
+            later = [(a - b) * 1e3 for a, b in zip(taken[name], taken[base], strict=True)]
+            again = sorted(statistics.median(draws.choices(later, k=len(later))) for _ in range(2_000))
+            parts.append(f"{name} {statistics.median(later):+.3f} ms ({again[50]:+.3f} to {again[-51]:+.3f})")
+    return f"first byte, {form}, {len(taken[base])} times: {', '.join(parts)}"
 
 
 def report(form: str, with_hook: list[Round], without: list[Round]) -> str:

@@ -183,12 +183,12 @@ class Appender:
                 group = self._next_group(maintain_at)
                 if group:
                     self._write(group)
-                elif self._closing:
+                elif self.backlog.is_closed:  # which it was before it was found empty
                     break
                 if time.monotonic() >= maintain_at:
                     self._maintain()
                     maintain_at = time.monotonic() + _MAINTAIN_SECONDS
-            except Exception:  # noqa: BLE001 - the thread must live as long as the server
+            except BaseException:  # noqa: BLE001 - the thread must live as long as the server; a native panic is one too
                 self.note_exception()
         self._mirror.close()
         if self._writer is not None:
@@ -229,11 +229,13 @@ class Appender:
                 return
             self._pacer.stretch = self.backlog.stretch
             self._pacer.restart()
-            records = self._make([item.captured for item in group])
             try:
-                self._append(records)
+                self._append(self._make([item.captured for item in group]))
             except SpoolError as error:
                 self._drop(len(group), sum(item.captured.size for item in group), str(error))
+            except BaseException:
+                self._drop(len(group), sum(item.captured.size for item in group), "an exception inside the hook")
+                raise
             else:
                 kept = self._settings.durability != "fsync" or self._sync()
         finally:

@@ -57,6 +57,11 @@ class Backlog:
         """Whether there is nothing to take."""
         return not self._items
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is taken in."""
+        return self._closed
+
     def put(self, item: Item) -> str | None:
         """Add an exchange, else say why not. Something always fits where nothing is there."""
         held = self._weight_in - self._weight_out

@@ -45,7 +45,7 @@ class RecordMaker:
         try:
             drafts, schemas = self._glance.drafts(group)
             references = [dumps(self._schemas.register(*schema)) for schema in schemas]
-        except Exception:  # noqa: BLE001 - the long way meets what is wrong with one of them
+        except BaseException:  # noqa: BLE001 - a native panic too: the long way meets what is wrong with one of them
             self._note_exception()
             return [None] * len(group)
         recordings: list[Recording | None] = []
@@ -63,7 +63,7 @@ class RecordMaker:
         try:
             let_go_if_dense(captured, self._max_record, self._pacer)
             return make_recording(captured, self._mode, self._pacer, self._schemas.register, glance=self._glance)
-        except Exception as problem:  # noqa: BLE001 - one odd answer must not cost the others
+        except BaseException as problem:  # noqa: BLE001 - a native panic too: one odd answer must not cost the others
             self._note_exception()
             record = salvage(captured, problem, self._mode, self._pacer)
             return Recording(record, failed=False, disconnected=False, untyped_model=None)

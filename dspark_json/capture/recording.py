@@ -182,7 +182,7 @@ def make_recording(
     )
 
 
-def salvage(captured: Captured, problem: Exception, mode: RequestCapture, pacer: Pacer) -> Record:
+def salvage(captured: Captured, problem: BaseException, mode: RequestCapture, pacer: Pacer) -> Record:
     """A record for an exchange that ``make_recording`` failed on: the raw bytes as text, where they may be kept."""
     whole = b"".join(captured.body)
     asks_for_echo = captured.asks_for_echo or b'"echo"' in b"".join(captured.request or ())

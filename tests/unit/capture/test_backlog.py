@@ -16,6 +16,7 @@ from unit.capture.driving import (
     ReplayApp,
     answer_messages,
     ask,
+    close,
     closing,
     counters,
     make_hook,
@@ -163,3 +164,49 @@ def test_a_group_is_so_many_exchanges_or_so_many_bytes() -> None:
     for number in range(10):
         backlog.put(exchange(number))
     assert [len(backlog.take(3, 1_000)), len(backlog.take(10, 15)), len(backlog.take(10, 1_000))] == [3, 2, 5]
+
+
+def test_what_comes_just_before_the_close_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch)
+    take, closers = Backlog.take, []
+
+    def late(self: Backlog, records: int, weight: int) -> list[Item]:
+        taken = take(self, records, weight)
+        if not closers and kept(tmp_path) and not taken:  # found empty; the thread has not looked whether it is to end
+            closers.append(threading.Thread(target=close, args=(hook,)))
+            asyncio.run(ask(hook, Client(), numbered(1)))
+            closers[0].start()
+            while not hook._appender.closed:
+                time.sleep(0.001)
+        return taken
+
+    monkeypatch.setattr(Backlog, "take", late)
+    with closing(hook):
+        asyncio.run(ask(hook, Client(), numbered(0)))
+        deadline = time.monotonic() + 10
+        while not closers:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        closers[0].join()
+    assert kept(tmp_path) == [0, 1]
+
+
+class Panic(BaseException):
+    """As a panic of native code is one."""
+
+
+def test_a_panic_costs_only_its_group_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, panics = RecordMaker.make, [Panic()]
+
+    def panicking(self: RecordMaker, group: Any) -> Any:
+        if panics:
+            raise panics.pop()
+        return make(self, group)
+
+    monkeypatch.setattr(RecordMaker, "make", panicking)
+    with closing(make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch, DURABILITY="write")) as hook:
+        for number in range(2):
+            asyncio.run(ask(hook, Client(), numbered(number)))
+        found = counters(hook)
+    assert kept(tmp_path) == [1]
+    assert (found["dropped_records"], found["hook_exceptions"]) == (1, 1)

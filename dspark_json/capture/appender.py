@@ -186,8 +186,8 @@ class Appender:
                 elif self.backlog.is_closed:  # which it was before it was found empty
                     break
                 if time.monotonic() >= maintain_at:
-                    self._maintain()
                     maintain_at = time.monotonic() + _MAINTAIN_SECONDS
+                    self._maintain()
             except BaseException:  # noqa: BLE001 - the thread must live as long as the server; a native panic is one too
                 self.note_exception()
         self._mirror.close()

@@ -154,7 +154,7 @@ class LaneWriter:
             in_place = self._store(segment, parts, now)
         except OSError as error:
             self.counters.add("records", self.next_seq - before)
-            if self._segment is not None and not self._segment.is_in_place():
+            if self._lost_its_names():
                 self._gone = True
                 raise self._gone_error() from error
             raise writing_failed(self._held.folder, error) from error
@@ -283,6 +283,13 @@ class LaneWriter:
         self._newest_at = now
         assert self._segment is not None
         return self._segment.is_in_place()
+
+    def _lost_its_names(self) -> bool:
+        """Whether the open segment's files were removed or moved away; False where that can't be told."""
+        try:
+            return self._segment is not None and not self._segment.is_in_place()
+        except OSError:
+            return False
 
     def _undo(self) -> None:
         assert self._segment is not None

@@ -469,7 +469,7 @@ def test_readers_beside_a_writer_with_retention_see_only_what_was_written(tmp_pa
             problems.append(problem)
 
     with LaneWriter.open(folder, settings(segment_bytes=500, retention_bytes=4_000)) as writer:
-        readers = [threading.Thread(target=read) for _ in range(2)]
+        readers = [threading.Thread(target=read, daemon=True) for _ in range(2)]
         for thread in readers:
             thread.start()
         number = 0

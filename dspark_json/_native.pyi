@@ -73,12 +73,16 @@ Draft: TypeAlias = tuple[bytes, bytes | None, bytes, int, bool, str | None]
 class Glance:
     def __new__(
         cls,
-        settings: list[str],
-        echoed: list[str],
-        echoed_inside: list[str],
-        echoed_in_output: list[str],
-        passed_events: list[str],
-        last_events: list[str],
+        *,
+        settings: Sequence[str],
+        echoed: Sequence[str],
+        echoed_inside: Sequence[str],
+        echoed_in_output: Sequence[str],
+        passed_events: Sequence[str],
+        last_events: Sequence[str],
+        top_order: Sequence[str],
+        message_order: Sequence[str],
+        text_choice_order: Sequence[str],
     ) -> Glance: ...
     def request(self, text: bytes) -> tuple[str | None, bool, bytes, str | None, bytes | None, bool] | None: ...
     def answer(self, text: bytes) -> tuple[str | None, str | None, bool, bytes] | None: ...

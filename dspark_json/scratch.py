@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dspark_json.locks import is_locked
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -62,11 +64,4 @@ def _is_ours(folder: Path, starting_s: float) -> bool:
 
 
 def _is_unlocked(folder: Path) -> bool:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-    return True
+    return not is_locked(folder, flags=os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspark_json.engine import ParsePlan, ParseStats, build_plan
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+_TESTS = Path(__file__).parent
+CONTENTS = [json.loads(t) for t in (_TESTS / "corpus/content.jsonl").read_text(encoding="utf-8").splitlines()]
+RECORDS = [json.loads(t) for t in (_TESTS / "corpus/records.jsonl").read_text(encoding="utf-8").splitlines()]
+ANSWERS = (_TESTS / "fixtures/vllm/answers.ndjson").read_text(encoding="utf-8").splitlines()
 SPOOL_ID = "0b7f6a52-3c1e-4d89-9f60-5a2b8c4d7e01"
 LANE = "0003"
 FIRST_SEQ = 70

@@ -208,15 +208,12 @@ class Appender:
         return self.backlog.take(self._group_records, _GROUP_BYTES)
 
     def _wait_for_some(self, until: float) -> None:
-        lingers = self._settings.durability == "async"
-        if lingers and self._is_busy:
+        if not self._is_busy:
+            roused = self._wake.wait(max(0.0, until - time.monotonic()))
+            self._is_busy = roused and self._settings.durability == "async"
+        if self._is_busy and not self._closing:
             time.sleep(_LINGER_SECONDS)  # wakes by itself: nobody is to be told, which costs both threads a little
             self._is_busy = not self.backlog.is_empty
-            return
-        roused = self._wake.wait(max(0.0, until - time.monotonic()))
-        if roused and lingers and not self._closing:
-            time.sleep(_LINGER_SECONDS)
-        self._is_busy = roused and lingers
 
     def _write(self, group: list[Item]) -> None:
         """Append the group's records, made here where they are not yet; tell the waiters what became of them."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
-_TOP_ORDER: Final = (
+TOP_ORDER: Final = (
     "id",
     "object",
     "created",
@@ -26,7 +26,7 @@ _TOP_ORDER: Final = (
     "ec_transfer_params",
     "metrics",
 )
-_MESSAGE_ORDER: Final = (
+MESSAGE_ORDER: Final = (
     "role",
     "content",
     "refusal",
@@ -37,7 +37,7 @@ _MESSAGE_ORDER: Final = (
     "reasoning",
     "reasoning_content",
 )
-_TEXT_CHOICE_ORDER: Final = (
+TEXT_CHOICE_ORDER: Final = (
     "index",
     "text",
     "logprobs",
@@ -112,7 +112,7 @@ class Assembly:
         if isinstance(kind, str):
             top["object"] = kind.removesuffix(".chunk")
         top["choices"] = [self._choices[index].answer(index) for index in sorted(self._choices, key=_by_number)]
-        return _in_order(top, _TOP_ORDER)
+        return _in_order(top, TOP_ORDER)
 
 
 def _by_number(index: object) -> tuple[bool, Any]:
@@ -230,7 +230,7 @@ class _Choice:
         fields = dict(self._fields)
         if self._logprobs:
             fields["logprobs"] = self._logprobs
-        return {"index": index, "message": _in_order(message, _MESSAGE_ORDER), **fields}
+        return {"index": index, "message": _in_order(message, MESSAGE_ORDER), **fields}
 
 
 class _TextChoice:
@@ -262,7 +262,7 @@ class _TextChoice:
         fields = {"index": index, **self._fields, **{name: "".join(parts) for name, parts in self._text.items()}}
         if self._logprobs:
             fields["logprobs"] = self._logprobs
-        return _in_order(fields, _TEXT_CHOICE_ORDER)
+        return _in_order(fields, TEXT_CHOICE_ORDER)
 
 
 def _extend_logprobs(known: dict[str, Any], more: Json) -> None:

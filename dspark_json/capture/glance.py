@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import orjson
 
+from dspark_json.capture.assembly import MESSAGE_ORDER, TEXT_CHOICE_ORDER, TOP_ORDER
 from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.endpoints import CHAT, COMPLETIONS
 from dspark_json.capture.redaction import ECHOED, ECHOED_IN_OUTPUT, ECHOED_INSIDE
@@ -63,8 +64,18 @@ class Glance:
             from dspark_json import _native
         except ImportError:
             return None
-        names = (SAMPLING_SETTINGS, ECHOED, ECHOED_INSIDE, ECHOED_IN_OUTPUT, PASSED_EVENTS, LAST_EVENTS)
-        return cls(_native.Glance(*map(list, names)), mode)
+        native = _native.Glance(
+            settings=SAMPLING_SETTINGS,
+            echoed=sorted(ECHOED),
+            echoed_inside=sorted(ECHOED_INSIDE),
+            echoed_in_output=sorted(ECHOED_IN_OUTPUT),
+            passed_events=sorted(PASSED_EVENTS),
+            last_events=sorted(LAST_EVENTS),
+            top_order=TOP_ORDER,
+            message_order=MESSAGE_ORDER,
+            text_choice_order=TEXT_CHOICE_ORDER,
+        )
+        return cls(native, mode)
 
     def drafts(self, group: Sequence[Captured]) -> tuple[list[_native.Draft | None], list[AskedSchema]]:
         """Of each exchange all that its record needs, and the schemas that are asked for.

@@ -121,19 +121,11 @@ def make_recording(
     schema = None if is_unregistered else register_schemas(request.schemas, captured.received_at)
     streamed = is_event_stream(captured.headers)
     echo = None if mode == "full" else request.echo
-    is_response = captured.path == RESPONSES
     if captured.missing is not None:
         answer = _without_body(captured, captured.missing, streamed=streamed, pacer=pacer)
-    elif streamed and is_response:
-        answer = _glanced_response(captured, glance, streamed=True) or _streamed_response(captured, mode, pacer)
-    elif streamed:
-        glanced = _glanced_stream(captured, glance) if echo is None else None
-        answer = glanced or _streamed(captured, mode, echo, pacer)
-    elif captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
-        answer = _large(captured, mode, echo, pacer)
     else:
-        look = _glanced_response if is_response else _glanced
-        answer = (look(captured, glance) if echo is None else None) or _small(captured, mode, echo, pacer)
+        glanced = _glanced(captured, glance, streamed=streamed) if echo is None else None
+        answer = glanced or _looked_at(captured, mode, echo, pacer, streamed=streamed)
     status = captured.status
     if captured.raised is not None:
         if status is None:  # whoever is around the hook answers with this
@@ -222,33 +214,35 @@ def is_completed(answer: dict[str, Any]) -> bool:
     return True
 
 
-def _glanced(captured: Captured, glance: Glance | None) -> _Answer | None:
-    """An ordinary answer; None for any other."""
-    seen = None if glance is None or captured.status != _OK else glance.answer(captured)
+def _glanced(captured: Captured, glance: Glance | None, *, streamed: bool) -> _Answer | None:
+    """An ordinary answer, told by native code; None for any other."""
+    if glance is None or captured.status != _OK:
+        return None
+    seen, is_over = None, captured.ended
+    if captured.path == RESPONSES:
+        seen = glance.response(captured, streamed=streamed)
+        is_over = is_over or streamed  # nothing is missing of a stream that had its last event
+    elif streamed:
+        stream = glance.stream(captured)
+        if stream is not None:
+            identity, model, is_whole, is_done, members = stream
+            seen, is_over = (identity, model, is_whole, members), is_over or is_done
+    elif captured.size <= PARSED_BYTES:
+        seen = glance.answer(captured)
     if seen is None:
         return None
     identity, model, is_whole, members = seen
-    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=not captured.ended)
+    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=not is_over)
 
 
-def _glanced_stream(captured: Captured, glance: Glance | None) -> _Answer | None:
-    """An ordinary streamed answer; None for any other."""
-    seen = None if glance is None or captured.status != _OK else glance.stream(captured)
-    if seen is None:
-        return None
-    identity, model, is_whole, is_done, members = seen
-    is_left = not (captured.ended or is_done)
-    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=is_left)
-
-
-def _glanced_response(captured: Captured, glance: Glance | None, *, streamed: bool = False) -> _Answer | None:
-    """An ordinary response, or a whole stream with one; None for any other."""
-    seen = None if glance is None or captured.status != _OK else glance.response(captured, streamed=streamed)
-    if seen is None:
-        return None
-    identity, model, is_whole, members = seen
-    is_left = not (captured.ended or streamed)  # nothing is missing of a stream that had its last event
-    return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=is_left)
+def _looked_at(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer, *, streamed: bool) -> _Answer:
+    """Any answer, told by way of its objects."""
+    is_response = captured.path == RESPONSES
+    if streamed:
+        return _streamed_response(captured, mode, pacer) if is_response else _streamed(captured, mode, echo, pacer)
+    if captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
+        return _large(captured, mode, echo, pacer)
+    return _small(captured, mode, echo, pacer)
 
 
 def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:

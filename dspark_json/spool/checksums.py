@@ -5,8 +5,10 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
+from dspark_json.spool.native import native
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["first_damaged", "first_damaged_by_zlib"]
 
@@ -21,15 +23,7 @@ def first_damaged_by_zlib(buffer: memoryview, ends: Sequence[int], crcs: Sequenc
     return None
 
 
-def _chosen() -> Callable[[memoryview, Sequence[int], Sequence[int]], int | None]:
-    try:
-        from dspark_json import _native
-    except ImportError:
-        return first_damaged_by_zlib
-    return _native.first_damaged
-
-
-_first_damaged = _chosen()
+_first_damaged = first_damaged_by_zlib if native is None else native.first_damaged
 
 
 def first_damaged(buffer: memoryview, ends: Sequence[int], crcs: Sequence[int]) -> int | None:

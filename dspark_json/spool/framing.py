@@ -6,9 +6,10 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from dspark_json.spool import layout
+from dspark_json.spool.native import native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from dspark_json.spool.record import Record
 
@@ -45,15 +46,7 @@ def frame_in_python(
     return [(first_seq, b"".join(lines), bytes(entries)) for first_seq, lines, entries in parts]
 
 
-def _chosen() -> Callable[[Sequence[Record], int, str, int, int, int], list[tuple[int, bytes, bytes]]]:
-    try:
-        from dspark_json import _native
-    except ImportError:
-        return frame_in_python
-    return _native.frame
-
-
-_frame = _chosen()
+_frame = frame_in_python if native is None else native.frame
 
 
 def frame(records: Sequence[Record], seq: int, lane: str, end: int, full: int, appended_at: int) -> list[Part]:

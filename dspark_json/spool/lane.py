@@ -16,6 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Self
 
 from dspark_json.errors import SpoolFormatError, SpoolWriteError
+from dspark_json.locks import is_locked
 from dspark_json.spool import layout
 from dspark_json.spool.claim import claim
 from dspark_json.spool.files import sync_folder
@@ -148,16 +149,9 @@ def is_written(spool: Path) -> bool | None:
 
 def _is_held(folder: Path) -> bool:
     try:
-        lock = os.open(folder / _LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        return is_locked(folder / _LOCK_FILE)
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _taken(folder: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneState | None] | None:

@@ -9,24 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from dspark_json.spool import layout
 from dspark_json.spool.files import write_at
+from dspark_json.spool.native import is_native, native
 from dspark_json.spool.sharing import share_like_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    Store = Callable[[int, bytes, int, int, bytes, int, Path], tuple[int, int, bool]]
 
-
-def _chosen() -> Store | None:
-    try:
-        from dspark_json import _native
-    except ImportError:
-        return None
-    return _native.store
-
-
-_store = _chosen()
 _LINES_FAILED: Final = 1
 _ENTRIES_FAILED: Final = 2
 
@@ -142,12 +131,14 @@ class OpenSegment:
         One native call where it is to be had: a thread that lets others run at each call to the system may wait for
         them longer than the calls take.
         """
-        if _store is None:
+        if not is_native:
             self.write_data(data)
             self.commit(entries)
             return self.is_in_place()
         position = layout.index_size(self.count)
-        step, number, in_place = _store(self._data, data, self.end, self._index, entries, position, self.index_path)
+        step, number, in_place = native.store(
+            self._data, data, self.end, self._index, entries, position, self.index_path
+        )
         if step == _ENTRIES_FAILED:
             self._count_in(entries[: self._landed(position)])
         elif step != _LINES_FAILED:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from engine_support import choice_line, line, spans
+from engine_support import ANSWERS, CONTENTS, RECORDS, choice_line, line, spans
 from unit.engine.test_native_fuzz import Maker
 
 from dspark_json.cli.bench.answers import content_type, write_answers
@@ -22,10 +21,9 @@ from dspark_json.schema.jsonschema import from_json_schema
 from dspark_json.source.device_reading import DeviceChunk
 from dspark_json.spool.access import Chunk
 
-TESTS = Path(__file__).parents[1]
-CONTENTS = [json.loads(t) for t in (TESTS / "corpus/content.jsonl").read_text(encoding="utf-8").splitlines()]
-RECORDS = [json.loads(t) for t in (TESTS / "corpus/records.jsonl").read_text(encoding="utf-8").splitlines()]
-ANSWERS = (TESTS / "fixtures/vllm/answers.ndjson").read_text(encoding="utf-8").splitlines()
+if TYPE_CHECKING:
+    from pathlib import Path
+
 NATIVE = NativeEngine()
 
 

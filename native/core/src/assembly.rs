@@ -1,52 +1,16 @@
 //! What the chunks of a stream add up to: the object that the same call gives without streaming.
 //!
-//! The order of members, and which of several values counts, is that of `dspark_json/capture/assembly.py`.
+//! Which of several values counts is said by `dspark_json/capture/assembly.py`, as is where new members go.
 
 use std::collections::BTreeMap;
+
+use crate::glance::{Names, is_one};
 
 /// More members of one object than this are for others: they are looked up one by one.
 const MOST_MEMBERS: usize = 64;
 /// Choices and tool calls of one answer together.
 const MOST_PARTS: usize = 4096;
 
-const TOP: &[&str] = &[
-    "id",
-    "object",
-    "created",
-    "model",
-    "choices",
-    "service_tier",
-    "system_fingerprint",
-    "usage",
-    "prompt_logprobs",
-    "prompt_token_ids",
-    "prompt_text",
-    "kv_transfer_params",
-    "ec_transfer_params",
-    "metrics",
-];
-const MESSAGE: &[&str] = &[
-    "role",
-    "content",
-    "refusal",
-    "annotations",
-    "audio",
-    "function_call",
-    "tool_calls",
-    "reasoning",
-    "reasoning_content",
-];
-const TEXT_CHOICE: &[&str] = &[
-    "index",
-    "text",
-    "logprobs",
-    "finish_reason",
-    "stop_reason",
-    "token_ids",
-    "prompt_logprobs",
-    "prompt_token_ids",
-    "routed_experts",
-];
 const CHUNK: &str = ".chunk";
 /// Bytes of an answer beside its texts.
 const USUAL_REST: usize = 1024;
@@ -178,9 +142,15 @@ impl<'a> Fields<'a> {
     }
 
     /// Writes those members that are in `order` in its order, then all others; `other` may write a value itself.
-    fn write(&self, order: &[&str], texts: &Texts, out: &mut String, mut other: impl FnMut(&str, &mut String) -> bool) {
+    fn write(
+        &self,
+        order: &[String],
+        texts: &Texts,
+        out: &mut String,
+        mut other: impl FnMut(&str, &mut String) -> bool,
+    ) {
         let ordered = order.iter().filter_map(|name| self.members.iter().find(|(known, _)| known == name));
-        let rest = self.members.iter().filter(|(name, _)| !order.contains(name));
+        let rest = self.members.iter().filter(|(name, _)| !is_one(name, order));
         for (name, value) in ordered.chain(rest) {
             key(name, out);
             if other(name, out) {
@@ -282,15 +252,15 @@ impl<'a> Assembly<'a> {
         self.top.quoted("object").map(|kind| kind.strip_suffix(CHUNK).unwrap_or(kind))
     }
 
-    /// What stands between the outer braces.
-    pub(crate) fn members(mut self) -> Option<String> {
+    /// What stands between the outer braces, with members in the order that they are named in.
+    pub(crate) fn members(mut self, names: &Names) -> Option<String> {
         self.top.null("usage")?;
         self.top.null("choices")?;
         let kind = self.kind();
         let mut out = String::with_capacity(self.texts.0.iter().map(String::len).sum::<usize>() + USUAL_REST);
-        self.top.write(TOP, &self.texts, &mut out, |name, out| {
+        self.top.write(&names.top_order, &self.texts, &mut out, |name, out| {
             match (name, kind) {
-                ("choices", _) => self.write_choices(out),
+                ("choices", _) => self.write_choices(names, out),
                 ("object", Some(kind)) => {
                     out.push('"');
                     out.push_str(kind);
@@ -303,7 +273,7 @@ impl<'a> Assembly<'a> {
         Some(out)
     }
 
-    fn write_choices(&self, out: &mut String) {
+    fn write_choices(&self, names: &Names, out: &mut String) {
         out.push('[');
         for (number, (index, choice)) in self.choices.iter().enumerate() {
             out.push_str(if number > 0 { ",{" } else { "{" });
@@ -312,7 +282,7 @@ impl<'a> Assembly<'a> {
             if let Some(message) = &choice.message {
                 key("message", out);
                 out.push('{');
-                message.write(MESSAGE, &self.texts, out, |name, out| {
+                message.write(&names.message_order, &self.texts, out, |name, out| {
                     name == "tool_calls" && !choice.tools.is_empty() && {
                         self.write_tools(&choice.tools, out);
                         true
@@ -320,7 +290,7 @@ impl<'a> Assembly<'a> {
                 });
                 out.push('}');
             }
-            let order = if choice.message.is_some() { &[] } else { TEXT_CHOICE };
+            let order: &[String] = if choice.message.is_some() { &[] } else { &names.text_choice_order };
             choice.fields.write(order, &self.texts, out, |name, out| {
                 name == "logprobs" && !choice.logprobs.members.is_empty() && {
                     out.push('{');

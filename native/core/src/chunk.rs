@@ -51,7 +51,7 @@ impl<'a, 'g> Chunks<'a, 'g> {
             _ => value(walk, keys, 1).map(drop)?,
         }
         let (top, written) = (&mut self.assembly.top, walk.since(start));
-        if written == "null" || is_one(key, &self.glance.echoed) {
+        if written == "null" || is_one(key, &self.glance.names.echoed) {
             return top.null(key);
         }
         if matches!(key, "usage" | "metrics") {
@@ -110,7 +110,7 @@ impl<'a, 'g> Chunks<'a, 'g> {
             ("delta" | "message" | "text" | "logprobs" | "finish_reason", _) => None,
             // As texts they would grow.
             (_, b'"') if !is_chat && key != "stop_reason" => None,
-            _ if is_one(key, &self.glance.echoed_inside) => withheld(&mut choice.fields, key, 3, walk, keys),
+            _ if is_one(key, &self.glance.names.echoed_inside) => withheld(&mut choice.fields, key, 3, walk, keys),
             _ => {
                 self.effects.has_others = true;
                 grow(&mut choice.fields, key, 3, walk, keys)
@@ -133,7 +133,7 @@ impl<'a, 'g> Chunks<'a, 'g> {
             }
             ("tool_calls" | "function_call", _) => None,
             ("role", _) => message.first(key, value(walk, keys, 4)?),
-            _ if is_one(key, &self.glance.echoed_inside) => withheld(message, key, 4, walk, keys),
+            _ if is_one(key, &self.glance.names.echoed_inside) => withheld(message, key, 4, walk, keys),
             (_, b'"') => {
                 let text = message.text(key, texts)?;
                 self.add(text, walk)

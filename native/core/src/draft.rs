@@ -1,9 +1,9 @@
 //! The record of an ordinary exchange, all but the reference to its schema.
 
-use std::borrow::Cow;
-use std::fmt::Write;
+use std::io::Write;
 
-use crate::glance::{Glance, Request};
+use crate::glance::{Glance, Request, joined};
+use crate::rescue::escape;
 
 /// A request and its whole answer of status 200, as the messages brought them.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Exchange<'a> {
     pub is_ended: bool,
     /// Whether the answer is a stream of events.
     pub is_streamed: bool,
-    /// Whether the request's settings are kept.
+    /// Whether the request's settings are kept, and its schema is referred to.
     pub keeps_settings: bool,
 }
 
@@ -83,73 +83,65 @@ struct Told<'a> {
 
 fn drafted(exchange: &Exchange, request: &Request, answer: Told, members: Vec<u8>) -> Draft {
     let is_disconnected = answer.is_disconnected;
-    let mut head = String::with_capacity(512);
-    head.push_str(r#""request_id":"#);
+    let mut head = Vec::with_capacity(512);
+    head.extend_from_slice(br#""request_id":"#);
     match exchange.request_id {
         Some(id) => put_header(&mut head, id),
         None => put_written(&mut head, answer.id),
     }
-    head.push_str(r#","path":"#);
+    head.extend_from_slice(br#","path":"#);
     put_written(&mut head, Some(exchange.path));
-    head.push_str(r#","model":"#);
+    head.extend_from_slice(br#","model":"#);
     put_written(&mut head, request.model.or(answer.model));
     let _ = write!(head, r#","status":200,"stream":{},"received_at":{}"#, request.is_stream, exchange.received_at);
-    head.push_str(r#","first_byte_ms":"#);
+    head.extend_from_slice(br#","first_byte_ms":"#);
     put_number(&mut head, exchange.first_byte_ms);
-    head.push_str(r#","duration_ms":"#);
+    head.extend_from_slice(br#","duration_ms":"#);
     put_number(&mut head, exchange.duration_ms);
-    let _ =
-        write!(head, r#","completed":{},"disconnected":{is_disconnected},"error":null,"schema":"#, answer.is_completed);
+    let is_completed = answer.is_completed;
+    let _ = write!(head, r#","completed":{is_completed},"disconnected":{is_disconnected},"error":null,"schema":"#);
     let mut tail = br#","request":"#.to_vec();
     tail.extend_from_slice(if exchange.keeps_settings { &request.settings } else { b"null" });
     tail.extend_from_slice(br#","body":null"#);
     Draft {
-        head: head.into_bytes(),
+        head,
         tail,
         members,
-        schema: request.schema.map(|(name, text)| (name.map(str::to_owned), text.to_owned())),
+        schema: request
+            .schema
+            .filter(|_| exchange.keeps_settings)
+            .map(|(name, text)| (name.map(str::to_owned), text.to_owned())),
         is_disconnected,
         untyped_model: request.is_untyped.then(|| request.model.unwrap_or_default().to_owned()),
     }
 }
 
-fn joined<'a>(pieces: &[&'a [u8]]) -> Cow<'a, [u8]> {
-    if let [whole] = pieces { Cow::Borrowed(whole) } else { Cow::Owned(pieces.concat()) }
-}
-
 /// A string as it is written between its quotes, or null.
-fn put_written(text: &mut String, value: Option<&str>) {
+fn put_written(text: &mut Vec<u8>, value: Option<&str>) {
     match value {
         Some(value) => {
-            text.push('"');
-            text.push_str(value);
-            text.push('"');
+            text.push(b'"');
+            text.extend_from_slice(value.as_bytes());
+            text.push(b'"');
         }
-        None => text.push_str("null"),
+        None => text.extend_from_slice(b"null"),
     }
 }
 
 /// A header's value, which is Latin-1, as a string.
-fn put_header(text: &mut String, value: &[u8]) {
-    text.push('"');
-    for &byte in value {
-        match byte {
-            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
-            0..b' ' => {
-                let _ = write!(text, "\\u{byte:04x}");
-            }
-            _ => text.push(char::from(byte)),
-        }
-    }
-    text.push('"');
+fn put_header(text: &mut Vec<u8>, value: &[u8]) {
+    let value: String = value.iter().copied().map(char::from).collect();
+    text.push(b'"');
+    escape(value.as_bytes(), text);
+    text.push(b'"');
 }
 
-fn put_number(text: &mut String, value: Option<f64>) {
+fn put_number(text: &mut Vec<u8>, value: Option<f64>) {
     match value {
         Some(value) if value.is_finite() => {
             let _ = write!(text, "{value:?}");
         }
-        _ => text.push_str("null"),
+        _ => text.extend_from_slice(b"null"),
     }
 }
 
@@ -158,9 +150,9 @@ mod tests {
     use super::*;
 
     fn text_of(id: &[u8]) -> String {
-        let mut text = String::new();
+        let mut text = Vec::new();
         put_header(&mut text, id);
-        text
+        String::from_utf8(text).unwrap()
     }
 
     #[test]
@@ -171,11 +163,11 @@ mod tests {
 
     #[test]
     fn numbers_are_json() {
-        let mut text = String::new();
+        let mut text = Vec::new();
         for value in [Some(0.0), Some(1.5), Some(1e-7), Some(1e300), Some(f64::NAN), None] {
             put_number(&mut text, value);
-            text.push(' ');
+            text.push(b' ');
         }
-        assert_eq!(text, "0.0 1.5 1e-7 1e300 null null ");
+        assert_eq!(text, b"0.0 1.5 1e-7 1e300 null null ");
     }
 }

@@ -3,21 +3,41 @@
 //! For the serving process, whose time is dear. What is out of the ordinary (no JSON, an error, an echo of the request,
 //! escapes where names are compared, a key that comes twice) gives `None`: the caller then looks at it the long way.
 
+use std::borrow::Cow;
+
 use memchr::{memchr2, memmem};
 
 use crate::strict::{Once, OrNull, Walk};
 
 const LONGEST_NAME: usize = 256;
 
-/// What to look for.
+/// What to look for; threads may share it.
 #[derive(Debug)]
 pub struct Glance {
-    settings: Vec<String>,
-    pub(crate) echoed: Vec<String>,
-    pub(crate) echoed_inside: Vec<String>,
-    pub(crate) echoed_in_output: Vec<String>,
-    pub(crate) passed_events: Vec<String>,
-    pub(crate) last_events: Vec<String>,
+    pub(crate) names: Names,
+}
+
+/// The names that are looked for.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// The request's members that are kept, in the order to keep them in.
+    pub settings: Vec<String>,
+    /// Members of an answer that may not be kept unless they are null.
+    pub echoed: Vec<String>,
+    /// The same of its choices and their messages.
+    pub echoed_inside: Vec<String>,
+    /// The same of a response's items.
+    pub echoed_in_output: Vec<String>,
+    /// Events of a streamed response that say nothing that the response in the last one does not say as well.
+    pub passed_events: Vec<String>,
+    /// The events that may be the last one.
+    pub last_events: Vec<String>,
+    /// Members of an answer that is put together, in their order.
+    pub top_order: Vec<String>,
+    /// The same of a message.
+    pub message_order: Vec<String>,
+    /// The same of a text completion's choice.
+    pub text_choice_order: Vec<String>,
 }
 
 /// What a record says of a request.
@@ -52,28 +72,18 @@ pub struct Answer<'a> {
 }
 
 impl Glance {
-    /// `settings`: the request's members that are kept, in the order to keep them in. `echoed`, `echoed_inside` and
-    /// `echoed_in_output`: members of an answer, of its choices and their messages, and of a response's items, that may
-    /// not be kept unless they are null. `passed_events` of a streamed response say nothing that the response in one of
-    /// its `last_events` does not say as well.
+    /// Looks for these names.
     #[must_use]
-    pub fn new(
-        settings: Vec<String>,
-        echoed: Vec<String>,
-        echoed_inside: Vec<String>,
-        echoed_in_output: Vec<String>,
-        mut passed_events: Vec<String>,
-        last_events: Vec<String>,
-    ) -> Self {
-        passed_events.sort_unstable();
-        Self { settings, echoed, echoed_inside, echoed_in_output, passed_events, last_events }
+    pub fn new(mut names: Names) -> Self {
+        names.passed_events.sort_unstable();
+        Self { names }
     }
 
     /// Looks at a chat or completion request.
     #[must_use]
     pub fn request<'a>(&self, text: &'a [u8]) -> Option<Request<'a>> {
         let mut walk = Walk::new(simdutf8::basic::from_utf8(text).ok()?);
-        let mut kept: Vec<Option<&'a str>> = vec![None; self.settings.len()];
+        let mut kept: Vec<Option<&'a str>> = vec![None; self.names.settings.len()];
         let (mut model, mut stream, mut format) = (Once::new(), Once::new(), Once::new());
         let (mut structured, mut guided) = (Once::new(), Once::new());
         walk.blanks();
@@ -98,7 +108,7 @@ impl Glance {
                     walk.value(1)?;
                 }
             }
-            let place = self.settings.iter().position(|name| Some(name.as_str()) == key.plain());
+            let place = self.names.settings.iter().position(|name| Some(name.as_str()) == key.plain());
             if place.is_some_and(|place| kept[place].replace(walk.since(start)).is_some()) {
                 return None;
             }
@@ -114,7 +124,7 @@ impl Glance {
             is_untyped: schema.is_none() && (format.is_any_json || structured.is_any_json),
             model: model.value.flatten(),
             is_stream: stream.value.flatten().unwrap_or(false),
-            settings: object_of(&self.settings, &kept),
+            settings: object_of(&self.names.settings, &kept),
             schema,
         })
     }
@@ -137,7 +147,7 @@ impl Glance {
                 "object" => kind.set(walk.text_or_null()?),
                 "choices" => ended.set(self.choices(walk)?),
                 "error" | "text" | "output" => walk.literal("null"),
-                _ => walk.value_but(1, is_one(key, &self.echoed)),
+                _ => walk.value_but(1, is_one(key, &self.names.echoed)),
             }
         })?;
         let close = walk.at - 1;
@@ -166,10 +176,10 @@ impl Glance {
                 match key {
                     "finish_reason" => reason.set(walk.text_or_null()?),
                     "message" | "delta" if walk.peek()? == b'{' => walk.object(3, |walk, key| {
-                        let is_echo = is_one(key.plain()?, &self.echoed_inside);
+                        let is_echo = is_one(key.plain()?, &self.names.echoed_inside);
                         walk.value_but(4, is_echo)
                     }),
-                    _ => walk.value_but(3, is_one(key, &self.echoed_inside)),
+                    _ => walk.value_but(3, is_one(key, &self.names.echoed_inside)),
                 }
             })?;
             count += 1;
@@ -178,6 +188,15 @@ impl Glance {
             Some(())
         })?;
         Some(count > 0 && ended == count)
+    }
+}
+
+/// Pieces of a text in one.
+#[must_use]
+pub fn joined(pieces: &[impl AsRef<[u8]>]) -> Cow<'_, [u8]> {
+    match pieces {
+        [whole] => Cow::Borrowed(whole.as_ref()),
+        _ => Cow::Owned(pieces.iter().map(AsRef::as_ref).collect::<Vec<_>>().concat()),
     }
 }
 
@@ -274,8 +293,12 @@ mod tests {
 
     fn glance() -> Glance {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        let settings = names(&["seed", "n", "response_format"]);
-        Glance::new(settings, names(&["prompt", "tools"]), names(&["prompt"]), vec![], vec![], vec![])
+        Glance::new(Names {
+            settings: names(&["seed", "n", "response_format"]),
+            echoed: names(&["prompt", "tools"]),
+            echoed_inside: names(&["prompt"]),
+            ..Names::default()
+        })
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub use checksums::first_damaged;
 pub use draft::{Draft, Exchange};
 pub use error::{BatchError, PlanError};
 pub use framing::{Part, Place, Record, frame};
-pub use glance::{Answer, Glance, Request, Schema};
+pub use glance::{Answer, Glance, Names, Request, Schema, joined};
 pub use plan::{Mode, Options, Plan};
 pub use response::Response;
 pub use storing::{Piece, StoreError, store};

@@ -102,7 +102,7 @@ impl Glance {
             (before, last) = split_last(before?);
         }
         let (name, data) = name_and_rest(last)?;
-        if !is_one(name, &self.last_events) || !before.is_none_or(|before| self.are_passed(before)) {
+        if !is_one(name, &self.names.last_events) || !before.is_none_or(|before| self.are_passed(before)) {
             return None;
         }
         let mut walk = Walk::new(simdutf8::basic::from_utf8(data.strip_prefix(b"data: ")?).ok()?);
@@ -126,7 +126,7 @@ impl Glance {
             let event = &events[start..end];
             start = end + BETWEEN.len();
             match name_and_rest(event) {
-                Some((name, _)) => self.passed_events.binary_search_by(|known| known.as_str().cmp(name)).is_ok(),
+                Some((name, _)) => self.names.passed_events.binary_search_by(|known| known.as_str().cmp(name)).is_ok(),
                 None => event.starts_with(b":") && memchr(b'\n', event).is_none(), // a comment
             }
         })
@@ -148,7 +148,7 @@ impl Glance {
                 "error" => walk.literal("null"),
                 "choices" => None,
                 "text" if is_private => text_settings(walk, depth + 1, &mut kept),
-                _ if is_private && is_one(key, &self.echoed) => kept.leave_out(walk, depth + 1),
+                _ if is_private && is_one(key, &self.names.echoed) => kept.leave_out(walk, depth + 1),
                 _ => walk.value(depth + 1).map(|_| ()),
             }
         })?;
@@ -214,7 +214,7 @@ impl Glance {
                 ("call_id", _) => item.call[0].set(walk.value(depth + 1)?),
                 ("name", _) => item.call[1].set(walk.value(depth + 1)?),
                 ("arguments", _) => item.call[2].set(walk.value(depth + 1)?),
-                (_, Some(kept)) if is_one(key, &self.echoed_in_output) => kept.leave_out(walk, depth + 1),
+                (_, Some(kept)) if is_one(key, &self.names.echoed_in_output) => kept.leave_out(walk, depth + 1),
                 _ => walk.value(depth + 1).map(|_| ()),
             }
         })?;
@@ -331,11 +331,17 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::glance::Names;
 
     fn glance() -> Glance {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        let passed = names(&["response.created", "response.added"]);
-        Glance::new(vec![], names(&["tools"]), vec![], names(&["secret"]), passed, names(&["response.completed"]))
+        Glance::new(Names {
+            echoed: names(&["tools"]),
+            echoed_in_output: names(&["secret"]),
+            passed_events: names(&["response.created", "response.added"]),
+            last_events: names(&["response.completed"]),
+            ..Names::default()
+        })
     }
 
     fn written(response: &Response) -> String {

@@ -8,7 +8,7 @@ use memchr::{memchr, memrchr};
 
 use crate::assembly::Text;
 use crate::chunk::{Added, Chunks};
-use crate::glance::Glance;
+use crate::glance::{Glance, joined};
 use crate::steps;
 use crate::strict::Walk;
 use crate::values::string;
@@ -38,10 +38,7 @@ impl Glance {
     /// Assembles the answer that was sent in these parts, cut anywhere; `is_ended`: the last of them was sent.
     #[must_use]
     pub fn stream(&self, parts: &[impl AsRef<[u8]>], is_ended: bool) -> Option<Streamed> {
-        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.as_ref().len()).sum());
-        for part in parts {
-            bytes.extend_from_slice(part.as_ref());
-        }
+        let bytes = joined(parts);
         if memchr(b'\r', &bytes).is_some() {
             return None;
         }
@@ -63,7 +60,7 @@ impl Glance {
             model: assembly.top.quoted("model").map(str::to_owned),
             is_completed: assembly.is_completed(),
             is_done: stream.is_done,
-            members: assembly.members()?,
+            members: assembly.members(&self.names)?,
         })
     }
 }
@@ -188,10 +185,18 @@ impl<'a, 'g> Stream<'a, 'g> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::glance::Names;
 
     fn glance() -> Glance {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        Glance::new(Vec::new(), names(&["prompt", "tools"]), names(&["prompt"]), vec![], vec![], vec![])
+        Glance::new(Names {
+            echoed: names(&["prompt", "tools"]),
+            echoed_inside: names(&["prompt"]),
+            top_order: names(&["id", "object", "created", "model", "choices", "usage"]),
+            message_order: names(&["role", "content", "tool_calls", "reasoning"]),
+            text_choice_order: names(&["index", "text", "logprobs", "finish_reason", "stop_reason", "token_ids"]),
+            ..Names::default()
+        })
     }
 
     fn assembled(stream: &str) -> Option<Streamed> {

@@ -6,12 +6,19 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// Other threads may run while more than this is worked on: less takes no longer than handing the GIL over.
-const WORTH_LETTING_OTHERS_RUN: usize = 64 << 10;
+/// Other threads may run while more bytes than this are looked at: fewer take no longer than handing the GIL over.
+const MANY_TO_LOOK_AT: usize = 64 << 10;
+/// The same of bytes that are only copied.
+const MANY_TO_COPY: usize = 1 << 20;
 
-/// Does a work on so many bytes; other threads run meanwhile where they are many.
-pub(crate) fn aside<T: Send>(py: Python<'_>, size: usize, work: impl FnOnce() -> T + Send) -> T {
-    if size > WORTH_LETTING_OTHERS_RUN { py.detach(work) } else { work() }
+/// Looks at so many bytes; other threads run meanwhile where they are many.
+pub(crate) fn aside<T: Send>(py: Python<'_>, size: usize, look: impl FnOnce() -> T + Send) -> T {
+    if size > MANY_TO_LOOK_AT { py.detach(look) } else { look() }
+}
+
+/// Copies so many bytes; other threads run meanwhile where they are many.
+pub(crate) fn copied<T: Send>(py: Python<'_>, size: usize, copy: impl FnOnce() -> T + Send) -> T {
+    if size > MANY_TO_COPY { py.detach(copy) } else { copy() }
 }
 
 /// So many bytes, written by `write` where they stay: each of them.
@@ -34,6 +41,9 @@ pub(crate) fn written(
 
 /// Bytes as Python's.
 pub(crate) fn handed_over(py: Python<'_>, bytes: Vec<u8>) -> PyResult<Bound<'_, PyBytes>> {
+    if bytes.len() <= MANY_TO_COPY {
+        return Ok(PyBytes::new(py, &bytes));
+    }
     written(py, bytes.len(), move |room| {
         for (to, &byte) in room.iter_mut().zip(&bytes) {
             to.write(byte);

@@ -22,6 +22,9 @@ type Streamed<'py> = (Option<String>, Option<String>, bool, bool, Bound<'py, PyB
 #[pymethods]
 impl Glance {
     #[new]
+    #[pyo3(signature = (*, settings, echoed, echoed_inside, echoed_in_output, passed_events, last_events, top_order,
+        message_order, text_choice_order))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         settings: Vec<String>,
         echoed: Vec<String>,
@@ -29,9 +32,22 @@ impl Glance {
         echoed_in_output: Vec<String>,
         passed_events: Vec<String>,
         last_events: Vec<String>,
+        top_order: Vec<String>,
+        message_order: Vec<String>,
+        text_choice_order: Vec<String>,
     ) -> Self {
-        let glance = core::Glance::new(settings, echoed, echoed_inside, echoed_in_output, passed_events, last_events);
-        Self { glance }
+        let names = core::Names {
+            settings,
+            echoed,
+            echoed_inside,
+            echoed_in_output,
+            passed_events,
+            last_events,
+            top_order,
+            message_order,
+            text_choice_order,
+        };
+        Self { glance: core::Glance::new(names) }
     }
 
     /// Model, stream, the kept settings, name and text of the content's schema, whether JSON is asked for without one;

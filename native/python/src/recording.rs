@@ -5,11 +5,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use crate::aside::{aside, handed_over};
+use crate::aside::{aside, copied, handed_over};
 
 const OK: u16 = 200;
-/// Lines of fewer bytes are put together in less time than it may take to get the GIL back from a busy thread.
-const MANY_BYTES: usize = 1 << 20;
 
 /// A draft of a record: its meta up to the reference to a schema, and from there on (`None`: it is all in the first);
 /// the answer's members; the place of its schema among those of the group; whether the client left; the model that was
@@ -38,37 +36,32 @@ pub(crate) fn drafts<'py>(exchanges: &Bound<'py, PyList>, glance: &core::Glance,
     let seen: Vec<_> = captured.iter().map(|held| held.as_ref().map(Held::exchange)).collect();
     let size: usize = captured.iter().flatten().map(|held| held.size).sum();
     let found = aside(py, size, || seen.iter().map(|exchange| glance.draft(exchange.as_ref()?)).collect::<Vec<_>>());
-    let mut schemas: Vec<(core::Draft, usize, i64)> = Vec::new();
+    let mut schemas: Vec<((Option<String>, String), usize, i64)> = Vec::new();
     let mut made = Vec::with_capacity(found.len());
     for (draft, exchange) in found.into_iter().zip(&seen) {
-        let (Some(mut draft), Some(exchange)) = (draft, exchange) else {
+        let (Some(draft), Some(exchange)) = (draft, exchange) else {
             made.push(None);
             continue;
         };
-        let is_referred_to = draft.schema.is_some() && limits.keeps_settings;
-        let members = PyBytes::new(py, &draft.members);
-        let (disconnected, untyped) = (draft.is_disconnected, draft.untyped_model.take());
-        if !is_referred_to {
-            let head = [&draft.head, b"null".as_slice(), &draft.tail].concat();
-            made.push(Some((PyBytes::new(py, &head), None, members, 0, disconnected, untyped)));
+        let (members, left) = (PyBytes::new(py, &draft.members), draft.is_disconnected);
+        let Some(schema) = draft.schema else {
+            let whole = [&draft.head, b"null".as_slice(), &draft.tail].concat();
+            made.push(Some((PyBytes::new(py, &whole), None, members, 0, left, draft.untyped_model)));
             continue;
-        }
-        let (head, tail) = (PyBytes::new(py, &draft.head), PyBytes::new(py, &draft.tail));
-        let place = schemas.iter().position(|(known, ..)| known.schema == draft.schema);
-        let place = place.unwrap_or_else(|| {
-            schemas.push((draft, 0, exchange.received_at));
+        };
+        let place = schemas.iter().position(|(known, ..)| *known == schema).unwrap_or_else(|| {
+            schemas.push((schema, 0, exchange.received_at));
             schemas.len() - 1
         });
         let (_, count, last) = &mut schemas[place];
         *count += 1;
         *last = (*last).max(exchange.received_at);
-        made.push(Some((head, Some(tail), members, place, disconnected, untyped)));
+        let (head, tail) = (PyBytes::new(py, &draft.head), PyBytes::new(py, &draft.tail));
+        made.push(Some((head, Some(tail), members, place, left, draft.untyped_model)));
     }
-    let schemas = schemas.into_iter().filter_map(|(draft, count, last)| {
-        let (name, text) = draft.schema?;
-        Some((name, PyBytes::new(py, text.as_bytes()), count, last))
-    });
-    (made, schemas.collect())
+    let schemas = schemas.into_iter();
+    let asked = schemas.map(|((name, text), count, last)| (name, PyBytes::new(py, text.as_bytes()), count, last));
+    (made, asked.collect())
 }
 
 /// The lines and the index entries of records (pairs of meta and members), one part a segment.
@@ -87,11 +80,8 @@ pub(crate) fn frame<'py>(
         records.iter().map(|(meta, body)| core::Record { meta: meta.as_bytes(), body: body.as_bytes() }).collect();
     let place = core::Place { seq, lane, end, full, appended_at };
     let size: usize = held.iter().map(|record| record.meta.len() + record.body.len()).sum();
-    let parts = if size > MANY_BYTES { py.detach(|| core::frame(&held, place)) } else { core::frame(&held, place) };
-    let parts = parts.into_iter();
-    let given =
-        |data: Vec<u8>| if data.len() > MANY_BYTES { handed_over(py, data) } else { Ok(PyBytes::new(py, &data)) };
-    parts.map(|part| Ok((part.first_seq, given(part.data)?, PyBytes::new(py, &part.entries)))).collect()
+    let parts = copied(py, size, || core::frame(&held, place)).into_iter();
+    parts.map(|part| Ok((part.first_seq, handed_over(py, part.data)?, PyBytes::new(py, &part.entries)))).collect()
 }
 
 /// The objects whose bytes are looked at, for as long as that takes.

@@ -1,7 +1,5 @@
 //! Responses of `/v1/responses` to the members of their records.
 
-use std::borrow::Cow;
-
 use dspark_json_core as core;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -22,10 +20,7 @@ pub(crate) fn seen<'py>(
     };
     let parts: Vec<&[u8]> = parts.iter().map(PyBytesMethods::as_bytes).collect();
     let size = parts.iter().map(|part| part.len()).sum();
-    let text = aside(py, size, || match parts[..] {
-        [whole] => Cow::Borrowed(whole),
-        _ => Cow::Owned(parts.concat()),
-    });
+    let text = aside(py, size, || core::joined(&parts));
     let found = aside(py, size, || {
         let response = look(&text)?;
         let size = response.size();

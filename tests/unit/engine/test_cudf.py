@@ -8,11 +8,10 @@ import random
 import re
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from engine_support import choice_line, line, spans
+from engine_support import ANSWERS, CONTENTS, RECORDS, choice_line, line, spans
 from text_reader_support import HostTextReader
 from unit.engine.test_native_fuzz import Maker
 
@@ -34,13 +33,9 @@ if TYPE_CHECKING:
 
     from dspark_json.engine.base import ParseStats
 
-TESTS = Path(__file__).parents[2]
 NATIVE = NativeEngine()
 ORDER = from_ddl("a BIGINT, b STRING, c DOUBLE, d BOOLEAN, e INT, l ARRAY<STRUCT<x: DOUBLE, y: STRING>>, s ARRAY<INT>")
 PLAN = build_plan(content_type=ORDER)
-CONTENTS = [json.loads(t) for t in (TESTS / "corpus/content.jsonl").read_text(encoding="utf-8").splitlines()]
-RECORDS = [json.loads(t) for t in (TESTS / "corpus/records.jsonl").read_text(encoding="utf-8").splitlines()]
-ANSWERS = (TESTS / "fixtures/vllm/answers.ndjson").read_text(encoding="utf-8").splitlines()
 RECORD = '{"path":"/v1/chat/completions","status":200,"completed":true,"received_at":1764400000000000}'
 
 

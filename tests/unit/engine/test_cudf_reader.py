@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cudf_support import SIGNATURES, HostCudf, stub_signatures
-from engine_support import choice_line, line, spans
+from engine_support import ANSWERS, CONTENTS, RECORDS, choice_line, line, spans
 from unit.engine.test_native_fuzz import Maker
 
 from dspark_json.engine import build_plan
@@ -36,13 +36,9 @@ if TYPE_CHECKING:
 
     from dspark_json.engine.base import ParsePlan, ParseStats
 
-TESTS = Path(__file__).parents[2]
 NATIVE = NativeEngine()
 ORDER = from_ddl("a BIGINT, b STRING, l ARRAY<STRUCT<x: DOUBLE, y: STRING>>, s ARRAY<INT>, m STRUCT<s: ARRAY<STRING>>")
 PLAN = build_plan(content_type=ORDER)
-CONTENTS = [json.loads(t) for t in (TESTS / "corpus/content.jsonl").read_text(encoding="utf-8").splitlines()]
-RECORDS = [json.loads(t) for t in (TESTS / "corpus/records.jsonl").read_text(encoding="utf-8").splitlines()]
-ANSWERS = (TESTS / "fixtures/vllm/answers.ndjson").read_text(encoding="utf-8").splitlines()
 MEMBERS = (TextField("a"), TextField("s", item=TextField("element")))
 
 

@@ -568,7 +568,7 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             (
                 "What is kept of a request: nothing (`none`; schemas are not registered either, so there is none for "
                 "`responseSchema` and `toolSchema`), its sampling settings and schema, or all of it, prompts too "
-                "(`full`). Unless `full`, what an answer echoes or an error quotes of the request is taken out of the "
+                "(`full`). Unless `full`, what an answer echoes or an error repeats of the request is taken out of the "
                 "record, and a body that can't be read but may hold some of it is left out."
             ),
             None,

@@ -91,11 +91,12 @@ GUARANTEES: Final = (
     ),
     Guarantee(
         "Prompts stay out of the spool",
-        "Unless `DSPARK_CAPTURE_REQUESTS=full`; what an answer repeats of its request is null, a broken body that may "
-        "hold some of it is withheld.",
+        "Unless `DSPARK_CAPTURE_REQUESTS=full`; what an answer echoes of its request is null, what an error repeats of "
+        "it, whole or cut, is `<not kept>`, a broken body that may hold some of it is withheld.",
         (
             ("unit/capture/test_redaction.py", "test_no_echo_gets_into_a_record_unless_all_is_kept"),
             ("unit/capture/test_redaction.py", "test_no_echo_of_a_stream_gets_into_a_record"),
+            ("unit/capture/test_request_texts.py", "test_no_record_of_an_error_holds_a_text_of_its_request"),
             ("unit/capture/test_echo.py", "test_the_prompt_is_cut_from_the_text_of_a_completion"),
         ),
     ),

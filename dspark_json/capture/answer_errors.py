@@ -8,30 +8,32 @@ from dspark_json.capture.jsontext import dumps, loads_to_write
 from dspark_json.capture.redaction import may_quote, redact_error
 
 if TYPE_CHECKING:
-    from dspark_json.capture.echo import Echo
     from dspark_json.capture.pacing import Pacer
+    from dspark_json.capture.request_texts import Private
     from dspark_json.capture.response_stream import StreamedResponse
-    from dspark_json.capture.settings import RequestCapture
     from dspark_json.capture.stream import StreamReader
 
     Summary = dict[str, str | None]
 
 
 def stream_error(
-    error: Any, reader: StreamReader | StreamedResponse, mode: RequestCapture, echo: Echo | None, pacer: Pacer
+    error: Any, reader: StreamReader | StreamedResponse, private: Private | None, pacer: Pacer
 ) -> Summary | None:
     """What went wrong in a stream: the first ``error`` in it, else the first event that could not be read."""
     message = reader.bad_event
     if error is not None:
-        return _error_summary(error if mode == "full" else loads_to_write(redact_error(dumps(error), pacer)))
+        if private is not None:
+            error = loads_to_write(redact_error(dumps(error), private.texts, pacer))
+        return _error_summary(error)
     if message is None:
         return None
-    is_withheld = echo is not None or may_quote(message.encode("utf-8", "replace"), pacer, of_error=True)
-    if mode != "full" and is_withheld:
-        message = (
-            f"an event of {reader.bad_event_size} bytes that is no chunk may hold something of the request; it is not "
-            f"kept (DSPARK_CAPTURE_REQUESTS={mode})"
-        )
+    if private is not None:
+        event = message.encode("utf-8", "replace")
+        if private.echo is not None or may_quote(event, pacer, of_error=private.texts):
+            message = (
+                f"an event of {reader.bad_event_size} bytes that is no chunk may hold something of the request; it is "
+                f"not kept (DSPARK_CAPTURE_REQUESTS={private.mode})"
+            )
     return {"message": message, "type": "capture", "code": "bad_event"}
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# What a request's texts are called in the request and in the errors about it.
-QUOTED: Final = frozenset(
+# What a request's texts are called in the request and in what answers repeat of it.
+REQUEST_MEMBERS: Final = frozenset(
     {
+        "chat_template",
+        "chat_template_kwargs",
+        "documents",
         "input",
         "input_messages",
         "instructions",
@@ -20,10 +23,13 @@ QUOTED: Final = frozenset(
         "prompt_logprobs",
         "prompt_text",
         "prompt_token_ids",
+        "suffix",
         "tools",
     }
 )
-_NOT_KEPT: Final = "<not kept>"
+# In the errors about it also the client's own tags. In an answer they are what the client wants back.
+QUOTED: Final = REQUEST_MEMBERS | {"metadata"}
+NOT_KEPT: Final = "<not kept>"
 _QUOTE: Final = re.compile(
     r"""(?<!\\)(?P<escape>\\*)(?P<quote>['"])(?:"""
     + "|".join(sorted(QUOTED))
@@ -41,7 +47,7 @@ def without_quotes(text: str) -> str:
     kept: list[str] = []
     position = 0
     while (quote := _QUOTE.search(text, position)) is not None:
-        kept += (text[position : quote.end()], _NOT_KEPT)
+        kept += (text[position : quote.end()], NOT_KEPT)
         if quote["quote"] is None:
             position = text.find(_AFTER_INPUT_VALUE, quote.end())
             position = len(text) if position < 0 else position

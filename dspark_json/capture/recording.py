@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dspark_json.capture.answer_errors import response_error, stream_error
@@ -32,6 +32,7 @@ from dspark_json.capture.redaction import (
     redact_unknown,
 )
 from dspark_json.capture.request import request_facts
+from dspark_json.capture.request_texts import Private, RequestTexts
 from dspark_json.capture.response_stream import read_response_stream
 from dspark_json.capture.responses import choices_member, is_finished
 from dspark_json.capture.stream import read_stream
@@ -42,7 +43,6 @@ from dspark_json.spool.record import Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dspark_json.capture.echo import Echo
     from dspark_json.capture.glance import Glance
     from dspark_json.capture.pacing import Pacer
     from dspark_json.capture.registration import SchemaReference
@@ -120,12 +120,15 @@ def make_recording(
     is_unregistered = mode == "none" or captured.status in _STRANGER_STATUS
     schema = None if is_unregistered else register_schemas(request.schemas, captured.received_at)
     streamed = is_event_stream(captured.headers)
-    echo = None if mode == "full" else request.echo
+    private = None
+    if mode != "full":
+        private = Private(mode, RequestTexts(captured, mode), request.echo)
     if captured.missing is not None:
         answer = _without_body(captured, captured.missing, streamed=streamed, pacer=pacer)
     else:
-        glanced = _glanced(captured, glance, streamed=streamed) if echo is None else None
-        answer = glanced or _looked_at(captured, mode, echo, pacer, streamed=streamed)
+        echoes = private is not None and private.echo is not None
+        glanced = None if echoes else _glanced(captured, glance, streamed=streamed)
+        answer = glanced or _looked_at(captured, private, pacer, streamed=streamed)
     status = captured.status
     if captured.raised is not None:
         if status is None:  # whoever is around the hook answers with this
@@ -178,7 +181,7 @@ def salvage(captured: Captured, problem: BaseException, mode: RequestCapture, pa
     """A record for an exchange that ``make_recording`` failed on: the raw bytes as text, where they may be kept."""
     whole = b"".join(captured.body)
     asks_for_echo = captured.asks_for_echo or b'"echo"' in b"".join(captured.request or ())
-    is_withheld = mode != "full" and (asks_for_echo or may_quote(whole, pacer, of_error=True))
+    is_withheld = mode != "full" and (asks_for_echo or may_quote(whole, pacer, of_error=RequestTexts(captured, mode)))
     text = b"null" if is_withheld else json_string(captured.body, pacer)
     meta = {
         "request_id": None,
@@ -235,17 +238,17 @@ def _glanced(captured: Captured, glance: Glance | None, *, streamed: bool) -> _A
     return _Answer(members, id=identity, model=model, completed=is_whole, disconnected=not is_over)
 
 
-def _looked_at(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer, *, streamed: bool) -> _Answer:
+def _looked_at(captured: Captured, private: Private | None, pacer: Pacer, *, streamed: bool) -> _Answer:
     """Any answer, told by way of its objects."""
     is_response = captured.path == RESPONSES
     if streamed:
-        return _streamed_response(captured, mode, pacer) if is_response else _streamed(captured, mode, echo, pacer)
+        return _streamed_response(captured, private, pacer) if is_response else _streamed(captured, private, pacer)
     if captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
-        return _large(captured, mode, echo, pacer)
-    return _small(captured, mode, echo, pacer)
+        return _large(captured, private, pacer)
+    return _small(captured, private, pacer)
 
 
-def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
+def _small(captured: Captured, private: Private | None, pacer: Pacer) -> _Answer:
     parts = captured.body
     text = parts[0] if len(parts) == 1 else b"".join(parts)
     try:
@@ -254,16 +257,14 @@ def _small(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: P
         parsed = None
     pacer.tick()
     if not isinstance(parsed, dict):
-        return _as_text(captured, text, mode, echo, pacer)
-    return _object(captured, text.removeprefix(BOM), parsed, mode, echo, pacer)
+        return _as_text(captured, text, private, pacer)
+    return _object(captured, text.removeprefix(BOM), parsed, private, pacer)
 
 
-def _object(
-    captured: Captured, text: bytes, parsed: dict[str, Any], mode: RequestCapture, echo: Echo | None, pacer: Pacer
-) -> _Answer:
+def _object(captured: Captured, text: bytes, parsed: dict[str, Any], private: Private | None, pacer: Pacer) -> _Answer:
     """A JSON object, ``text`` with the value ``parsed``."""
-    if mode != "full":
-        text, parsed = _private(text, parsed, captured.status, echo, pacer)
+    if private is not None:
+        text, parsed = _without(private, text, parsed, captured.status, pacer)
     members = _members(text)
     if captured.path == RESPONSES:
         members = b",".join(filter(None, (choices_member(parsed), members)))
@@ -282,33 +283,38 @@ def _object(
     )
 
 
-def _private(
-    text: bytes, parsed: dict[str, Any], status: int | None, echo: Echo | None, pacer: Pacer
+def _without(
+    private: Private, text: bytes, parsed: dict[str, Any], status: int | None, pacer: Pacer
 ) -> tuple[bytes, dict[str, Any]]:
     """An object without what is of the request: its text and its value (the one given may be changed)."""
     if may_echo(text, pacer):
         text = redact_parsed(text, parsed, pacer)
-    private = text
-    if status is not None and status >= _ERROR_STATUS:
-        private = redact_error(private, pacer)
+    kept = text
+    if _is_error(parsed, status):
+        kept = redact_error(kept, private.texts, pacer)
     elif parsed.get("error") is not None:
-        private = redact_error_member(private, pacer)
-    if echo is not None:
-        private = redact_prompt(private, echo, pacer)
-    return private, parsed if private is text else loads_to_write(private)
+        kept = redact_error_member(kept, private.texts, pacer)
+    if private.echo is not None:
+        kept = redact_prompt(kept, private.echo, pacer)
+    return kept, parsed if kept is text else loads_to_write(kept)
 
 
-def _large(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
+def _is_error(answer: dict[str, Any], status: int | None) -> bool:
+    """Whether all of an answer is an error, rather than one with an error in it."""
+    return (status is not None and status >= _ERROR_STATUS) or answer.get("object") == "error"
+
+
+def _large(captured: Captured, private: Private | None, pacer: Pacer) -> _Answer:
     """A body that is not parsed here: ``completed`` is null, and readers judge it by the same rule."""
     text = one_line(captured.body, pacer).removeprefix(BOM).strip(_BLANKS)
     if not (captured.ended and text.startswith(b"{") and text.endswith(b"}")):
-        return _as_text(captured, text, mode, echo, pacer)
+        return _as_text(captured, text, private, pacer)
     first_id = _FIRST_ID.match(text)
-    if mode != "full":
+    if private is not None:
         try:
-            text = _redacted(text, captured.status, echo, pacer)
+            text = _redacted(text, captured.status, private, pacer)
         except ValueError:
-            return _as_text(captured, text, mode, echo, pacer)
+            return _as_text(captured, text, private, pacer)
     return _Answer(
         _members(text),
         id=first_id[1].decode("utf-8", "replace") if first_id is not None else None,
@@ -316,21 +322,24 @@ def _large(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: P
     )
 
 
-def _redacted(text: bytes, status: int | None, echo: Echo | None, pacer: Pacer) -> bytes:
+def _redacted(text: bytes, status: int | None, private: Private, pacer: Pacer) -> bytes:
     """The text of an object without what is of the request, found token by token; ``ValueError`` if it is none."""
     if may_echo(text, pacer):
         text = redact_text(text, pacer)
     if status is not None and status >= _ERROR_STATUS:
-        text = redact_error(text, pacer)
-    return text if echo is None else redact_prompt(text, echo, pacer)
+        text = redact_error(text, private.texts, pacer)
+    return text if private.echo is None else redact_prompt(text, private.echo, pacer)
 
 
-def _as_text(captured: Captured, text: bytes, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
+def _as_text(captured: Captured, text: bytes, private: Private | None, pacer: Pacer) -> _Answer:
     """A body that is no whole JSON object; ``text`` is its bytes, maybe on one line."""
     status = captured.status
     if status is None:
         return _Answer(disconnected=not captured.ended)
-    is_withheld = mode != "full" and (echo is not None or may_quote(text, pacer, of_error=status >= _ERROR_STATUS))
+    is_withheld = False
+    if private is not None:
+        of_error = private.texts if status >= _ERROR_STATUS else None
+        is_withheld = private.echo is not None or may_quote(text, pacer, of_error=of_error)
     return _Answer(
         text=b"null" if is_withheld else json_string(captured.body, pacer),
         disconnected=_is_left(captured, text),
@@ -338,17 +347,20 @@ def _as_text(captured: Captured, text: bytes, mode: RequestCapture, echo: Echo |
     )
 
 
-def _streamed(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer: Pacer) -> _Answer:
+def _streamed(captured: Captured, private: Private | None, pacer: Pacer) -> _Answer:
     reader = read_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
     assembled = reader.assembly.answer()
-    if mode != "full":
+    if private is not None:
         redact_object(assembled)
-    if echo is not None:
-        cut_from_object(assembled, echo)
-    error = stream_error(reader.assembly.error, reader, mode, echo, pacer)
+        if private.echo is not None:
+            cut_from_object(assembled, private.echo)
+    error = stream_error(reader.assembly.error, reader, private, pacer)
     text = dumps(assembled)
-    if mode != "full" and captured.status is not None and captured.status >= _ERROR_STATUS:
-        text = redact_error(text, pacer)
+    if private is not None and _is_error(assembled, captured.status):
+        text = redact_error(text, private.texts, pacer)
+        assembled = loads_to_write(text)
+    if error is None:
+        error = response_error(assembled)
     return _Answer(
         text[1:-1],
         id=_text_or_none(assembled.get("id")),
@@ -359,15 +371,17 @@ def _streamed(captured: Captured, mode: RequestCapture, echo: Echo | None, pacer
     )
 
 
-def _streamed_response(captured: Captured, mode: RequestCapture, pacer: Pacer) -> _Answer:
+def _streamed_response(captured: Captured, private: Private | None, pacer: Pacer) -> _Answer:
     read = read_response_stream(captured.body, cut_off=not captured.ended, pacer=pacer)
-    answer = _object(captured, read.text, read.response, mode, None, pacer)
+    # No response begins with its prompt.
+    own = None if private is None else replace(private, echo=None)
+    answer = _object(captured, read.text, read.response, own, pacer)
     if read.unknown:
-        events = read.unknown if mode == "full" else [redact_unknown(event, pacer) for event in read.unknown]
+        events = read.unknown if own is None else [redact_unknown(event, own.texts, pacer) for event in read.unknown]
         member = b'"unknown_events":[' + one_line((b",".join(events),), pacer) + b"]"
         answer.members = b",".join(filter(None, (answer.members, member)))
     if answer.error is None:
-        answer.error = stream_error(read.error, read, mode, None, pacer)
+        answer.error = stream_error(read.error, read, own, pacer)
     answer.completed = bool(answer.completed) and answer.error is None
     answer.disconnected = not (captured.ended or read.done)
     pacer.tick()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.capture.echo import cut_from_text
 from dspark_json.capture.jsontext import dumps, loads
-from dspark_json.capture.quoting import QUOTED, without_quotes
+from dspark_json.capture.quoting import NOT_KEPT, QUOTED, REQUEST_MEMBERS, without_quotes
 from dspark_json.capture.scanner import value_spans
 
 if TYPE_CHECKING:
@@ -15,19 +15,10 @@ if TYPE_CHECKING:
 
     from dspark_json.capture.echo import Echo
     from dspark_json.capture.pacing import Pacer
+    from dspark_json.capture.request_texts import RequestTexts
     from dspark_json.capture.scanner import Path
 
-ECHOED: Final = frozenset(
-    {
-        "instructions",
-        "input_messages",
-        "prompt",
-        "prompt_text",
-        "prompt_token_ids",
-        "prompt_logprobs",
-        "tools",
-    }
-)
+ECHOED: Final = REQUEST_MEMBERS
 # In a choice and its message; a delta's fields are its message's.
 ECHOED_INSIDE: Final = frozenset({"prompt", "prompt_text", "prompt_token_ids", "prompt_logprobs"})
 _INSIDE: Final = frozenset({("choices", None), ("choices", None, "message"), ("choices", None, "delta")})
@@ -51,6 +42,7 @@ _ECHO: Final = re.compile(b'"' + _any_of(_ECHOED_ANYWHERE) + rb'"\s*(?::(?!\s*nu
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:5[fF]|6[1-9a-fA-F]|7[0-9aA])")
 # A key in a text that is no JSON: in quotes of any kind, themselves escaped or not.
 _ECHO_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(_ECHOED_ANYWHERE) + rb"\\*[\"'](?!\s*:\s*null\b)")
+_ERROR_IN_TEXT: Final = re.compile(rb'"error"(?!\s*:\s*null\b)|"type"\s*:\s*"[^"]*error[^"]*"')
 _QUOTE_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(QUOTED) + rb"\\*[\"']|\binput_value=")
 
 
@@ -81,12 +73,16 @@ def may_echo(text: bytes, pacer: Pacer) -> bool:
     return _is_found(_ECHO, text, pacer)
 
 
-def may_quote(text: bytes, pacer: Pacer, *, of_error: bool) -> bool:
+def may_quote(text: bytes, pacer: Pacer, *, of_error: RequestTexts | None) -> bool:
     """Whether a text that can't be read as JSON may hold something of the request (True may be wrong).
 
-    ``of_error``: it may also quote the request in other words than an answer's.
+    ``of_error``: the text is an error's, which may also quote the request in other words than an answer's; these texts.
     """
-    return _is_found(_ECHO_IN_TEXT, text, pacer) or (of_error and _is_found(_QUOTE_IN_TEXT, text, pacer))
+    if _is_found(_ECHO_IN_TEXT, text, pacer):
+        return True
+    if of_error is None:
+        return False
+    return _is_found(_QUOTE_IN_TEXT, text, pacer) or of_error.are_in(text.decode("utf-8", "replace"), pacer)
 
 
 def redact_text(text: bytes, pacer: Pacer) -> bytes:
@@ -143,27 +139,37 @@ def redact_prompt(text: bytes, echo: Echo, pacer: Pacer) -> bytes:
     return _replaced(text, cut_from_text(text, echo, pacer))
 
 
-def redact_unknown(text: bytes, pacer: Pacer) -> bytes:
-    """The JSON text of something that this version does not know, without what may be of the request, at any depth."""
-    if not may_quote(text, pacer, of_error=True):
+def redact_unknown(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
+    """The JSON text of something that this version does not know, without what may be of the request, at any depth.
+
+    What calls itself an error, at any depth, is one; in the rest the answer may repeat the request.
+    """
+    if _is_found(_ERROR_IN_TEXT, text, pacer):
+        text = redact_error(text, texts, pacer)
+    elif not (_is_found(_ECHO_IN_TEXT, text, pacer) or _is_found(_QUOTE_IN_TEXT, text, pacer)):
         return text
-    text = redact_error(text, pacer)
+    else:
+        text = _replaced(text, _quotes(text, None, pacer))
     spans = value_spans(text, lambda _, key: key in _ECHOED_ANYWHERE, pacer)
     return _replaced(text, ((start, end, b"null") for start, end, _ in spans))
 
 
-def redact_error(text: bytes, pacer: Pacer) -> bytes:
+def redact_error(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
     """The JSON text of an error without what it quotes of the request, at any depth; ``ValueError`` if it is no JSON.
 
-    Values of keys such as ``input`` become null; in strings they are blanked out (``without_quotes``).
+    Values of keys such as ``input`` become null; in strings they are blanked out (``without_quotes``), as are texts of
+    the request (``RequestTexts.blanked``). An error that has one of these for a key becomes a message without a text.
     """
-    return _replaced(text, _quotes(text, pacer))
+    try:
+        return _replaced(text, _quotes(text, texts, pacer))
+    except _QuotingKeyError:
+        return dumps({"message": NOT_KEPT})
 
 
-def redact_error_member(text: bytes, pacer: Pacer) -> bytes:
+def redact_error_member(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
     """The JSON object with its ``error`` made as by ``redact_error``; ``ValueError`` if it is no JSON."""
     spans = value_spans(text, lambda path, key: path == () and key == "error", pacer)
-    return _replaced(text, ((start, end, redact_error(text[start:end], pacer)) for start, end, _ in spans))
+    return _replaced(text, ((start, end, redact_error(text[start:end], texts, pacer)) for start, end, _ in spans))
 
 
 def _is_found(pattern: re.Pattern[bytes], text: bytes, pacer: Pacer) -> bool:
@@ -185,13 +191,24 @@ def _is_echoed(path: Path, key: str) -> bool:
     return path == ("text", "format") and key == "schema"
 
 
-def _quotes(text: bytes, pacer: Pacer) -> Iterator[tuple[int, int, bytes]]:
-    for start, end, is_value in value_spans(text, lambda _, key: key in QUOTED, pacer, strings=True):
+class _QuotingKeyError(Exception):
+    pass
+
+
+def _quotes(text: bytes, texts: RequestTexts | None, pacer: Pacer) -> Iterator[tuple[int, int, bytes]]:
+    def is_quoted(_: Path, key: str) -> bool:
+        if texts is not None and not key.isidentifier() and texts.are_in(key, pacer):
+            raise _QuotingKeyError
+        return key in QUOTED
+
+    for start, end, is_value in value_spans(text, is_quoted, pacer, strings=True):
         if is_value:
             yield start, end, b"null"
         else:
             string = loads(text[start:end])
             kept = without_quotes(string)
+            if texts is not None:
+                kept = texts.blanked(kept, pacer)
             if kept != string:
                 yield start, end, dumps(kept)
 

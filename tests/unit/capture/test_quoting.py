@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.capture.driving import all_lines, answer_messages, capture
 
+from dspark_json.capture.captured import Captured
 from dspark_json.capture.pacing import Pacer
 from dspark_json.capture.quoting import without_quotes
 from dspark_json.capture.redaction import redact_error
+from dspark_json.capture.request_texts import RequestTexts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 STREAM = "text/event-stream"
+NO_TEXTS = RequestTexts(Captured(None, (), 0), "settings")
 QUOTING = (
     "1 validation error:\n  {'type': 'list_type', 'loc': ('body', 'messages'), 'msg': 'Input should be a valid list', "
     "'input': %s, 'url': 'u'}\n  {'type': 'missing', 'loc': 'body.input', 'input': %s}"
@@ -64,7 +67,7 @@ def test_an_error_is_kept_without_the_input_that_it_quotes(
     ],
 )
 def test_only_what_is_quoted_is_taken_out_of_an_error(text: str, expected: str | None) -> None:
-    assert redact_error(text.encode(), Pacer()).decode() == (text if expected is None else expected)
+    assert redact_error(text.encode(), NO_TEXTS, Pacer()).decode() == (text if expected is None else expected)
 
 
 def test_an_error_that_comes_with_status_200_quotes_nothing_either(
@@ -81,7 +84,7 @@ def test_an_error_that_comes_with_status_200_quotes_nothing_either(
 
 
 def test_an_answer_may_say_what_an_error_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = b'{"choices":[{"message":{"content":"{\\"input\\": \'prompt\': 5}","tools":[1]}}],"input":5}'
+    body = b'{"choices":[{"message":{"content":"{\\"input\\": \'prompt\': 5}","tools":[1]}}],"metadata":{"input":"5"}}'
     capture(answer_messages([body]), tmp_path, monkeypatch)
     assert all_lines(tmp_path).endswith(body[1:] + b"\n")
 

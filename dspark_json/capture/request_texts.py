@@ -28,7 +28,7 @@ __all__ = ["SHORTEST_RUN", "SHORTEST_TEXT", "Private", "RequestTexts"]
 # In characters that are no blanks. Shorter runs are in any two texts of a language: errors would say nothing any more.
 SHORTEST_RUN: Final = 12
 SHORTEST_TEXT: Final = 4
-_MOST_LOOKED_AT: Final = 256 << 10  # characters of one answer; no error says more
+_MOST_LOOKED_AT: Final = 64 << 10  # characters of one answer; no error says more
 _GRAM: Final = 6
 # Of every run one gram begins at a multiple of this.
 _STRIDE: Final = SHORTEST_RUN - _GRAM + 1
@@ -148,18 +148,26 @@ def _texts_of(captured: Captured, mode: RequestCapture) -> Iterator[str]:
 class _Index:
     """Texts, and where parts of them stand in others."""
 
-    __slots__ = ("_all", "_edges", "_lengths", "_places", "_short", "_texts")
+    __slots__ = ("_all", "_beginnings", "_ends", "_lengths", "_places", "_short")
 
     def __init__(self, texts: Iterable[str], pacer: Pacer) -> None:
-        self._texts = {bare for text in texts if len(bare := _bare(text)) >= SHORTEST_TEXT}
-        self._short = {text for text in self._texts if len(text) < SHORTEST_RUN}
-        self._lengths = sorted({len(text) for text in self._short}, reverse=True)
-        lengths = range(SHORTEST_TEXT, SHORTEST_RUN)
-        self._edges = (
-            {text[:length] for text in self._texts for length in lengths if length <= len(text)},
-            {text[-length:] for text in self._texts for length in lengths if length <= len(text)},
-        )
-        self._all = "\0".join(self._texts)
+        self._short: set[str] = set()
+        self._beginnings: set[str] = set()
+        self._ends: set[str] = set()
+        whole: set[str] = set()
+        for text in texts:
+            pacer.tick()
+            bare = _bare(text)
+            if len(bare) < SHORTEST_TEXT or bare in whole:
+                continue
+            whole.add(bare)
+            if len(bare) < SHORTEST_RUN:
+                self._short.add(bare)
+            for length in range(SHORTEST_TEXT, min(len(bare), SHORTEST_RUN - 1) + 1):
+                self._beginnings.add(bare[:length])
+                self._ends.add(bare[-length:])
+        self._lengths = sorted(set(map(len, self._short)), reverse=True)
+        self._all = "\0".join(("", *whole, ""))
         self._places: dict[str, list[int]] = {}
         for count, start in enumerate(range(0, len(self._all) - _GRAM + 1, _STRIDE)):
             self._places.setdefault(self._all[start : start + _GRAM], []).append(start)
@@ -169,13 +177,16 @@ class _Index:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to find."""
-        return not self._texts
+        return not self._beginnings
 
     def parts_in(self, text: str, pacer: Pacer) -> list[tuple[int, int]]:
         """The ranges of a text that are of these texts, in order and apart."""
         if _NAME.fullmatch(text):
-            is_edge = any(one.startswith(text) or one.endswith(text) for one in self._texts)
-            return [(0, len(text))] if is_edge else []
+            if len(text) < SHORTEST_RUN:
+                is_part = text in self._beginnings or text in self._ends
+            else:
+                is_part = f"\0{text}" in self._all or f"{text}\0" in self._all
+            return [(0, len(text))] if is_part else []
         units = [(unit.start(), unit.end(), _char(unit[0])) for unit in _UNIT.finditer(text)]
         units = [unit for unit in units if unit[2]]
         bare = "".join(char for _, _, char in units)
@@ -238,7 +249,7 @@ class _Index:
             for length in range(SHORTEST_TEXT, SHORTEST_RUN):
                 end = start + length
                 part = bare[start:end]
-                if end in closings and (part in self._edges[0] or part in self._edges[1]):
+                if end in closings and (part in self._beginnings or part in self._ends):
                     yield start, end
 
 

@@ -109,6 +109,7 @@ def frame(
 
 # Lines into the file data, then entries into the file index: the step that failed (0: none, 1: lines, 2: entries, 3:
 # the look at the names), its error number, and whether the files still have their names (path is the index's).
+# ValueError for a negative number of a file.
 def store(
     data: int, lines: bytes, end: int, index: int, entries: bytes, place: int, path: Path
 ) -> tuple[int, int, bool]: ...

@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, RawFd};
 use std::path::PathBuf;
 
 use dspark_json_core as core;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Where no error of the operating system is behind it.
@@ -14,7 +15,7 @@ const INPUT_OUTPUT_ERROR: i32 = 5;
 
 /// Writes `lines` at `end` of the file `data` and `entries` at `place` of the file `index`, whose name is `path`: the
 /// step that failed (0: none, 1: the lines, 2: the entries, 3: the look at the names), its error number, and whether the
-/// files still have their names. Other threads run meanwhile.
+/// files still have their names. `ValueError` where a number is that of no file. Other threads run meanwhile.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "two files, each with its place")]
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands it over")]
@@ -27,16 +28,20 @@ pub(crate) fn store(
     entries: &[u8],
     place: u64,
     path: PathBuf,
-) -> (u8, i32, bool) {
-    // SAFETY: the caller has both files open and keeps them so until this returns; they are not closed here.
+) -> PyResult<(u8, i32, bool)> {
+    if let Some(number) = [data, index].into_iter().find(|&number| number < 0) {
+        return Err(PyValueError::new_err(format!("{number} is no file descriptor")));
+    }
+    // SAFETY: the caller has both files open and keeps them so until this returns; they are not closed here. A negative
+    // number, which a `File` can't hold, is refused above.
     let [data, index] = [data, index].map(|file| ManuallyDrop::new(unsafe { File::from_raw_fd(file) }));
     let lines = core::Piece { file: &data, at: end, bytes: lines };
     let entries = core::Piece { file: &index, at: place, bytes: entries };
     let number = |error: Error| error.raw_os_error().unwrap_or(INPUT_OUTPUT_ERROR);
-    match py.detach(|| core::store(lines, entries, &path)) {
+    Ok(match py.detach(|| core::store(lines, entries, &path)) {
         Ok(is_in_place) => (0, 0, is_in_place),
         Err(core::StoreError::Lines(error)) => (1, number(error), false),
         Err(core::StoreError::Entries(error)) => (2, number(error), false),
         Err(core::StoreError::Look(error)) => (3, number(error), false),
-    }
+    })
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 import shutil
@@ -13,33 +14,35 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dspark_json.locks import is_locked
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["orphans", "scratch_folder"]
+__all__ = ["SHARED_MEMORY", "orphans", "scratch_folder"]
 
-_STARTING_SEC: Final = 10.0  # from when a folder is made until it is locked, with much to spare
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where the hook's spool is by default
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def scratch_folder(prefix: str, place: Path | None = None, *, starting_s: float = _STARTING_SEC) -> Iterator[Path]:
-    """A new folder in ``place`` (default: the system's for temporary files), which is removed at the end.
+def scratch_folder(prefix: str, *, in_memory: bool = False) -> Iterator[Path]:
+    """A new folder, which is removed at the end; ``in_memory``: in shared memory where there is any.
 
-    The folder is locked meanwhile, so that those of the same prefix whose process was killed are told apart, which are
-    removed first.
+    It is locked meanwhile, so that what a killed process has left is told apart: that goes with the next folder of the
+    same prefix, be it in memory or not.
     """
-    beside = place or Path(tempfile.gettempdir())
-    for orphan in orphans(beside, re.compile(re.escape(prefix) + r"\w+"), _is_unlocked, starting_s=starting_s):
-        shutil.rmtree(orphan, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=beside, ignore_cleanup_errors=True) as name:
-        lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield Path(name)
-        finally:
-            os.close(lock)
+    usual = Path(tempfile.gettempdir())
+    for place in {usual, SHARED_MEMORY}:
+        for left in orphans(place, re.compile(re.escape(prefix) + r"\w+"), lambda _: True, starting_s=-math.inf):
+            _remove_unless_locked(left)
+    beside = SHARED_MEMORY if in_memory and SHARED_MEMORY.is_dir() else usual
+    while True:
+        with (
+            tempfile.TemporaryDirectory(prefix=prefix, dir=beside, ignore_cleanup_errors=True) as name,
+            _locked(Path(name)) as is_there,
+        ):
+            if is_there:
+                yield Path(name)
+                return
 
 
 def orphans(
@@ -63,5 +66,28 @@ def _is_ours(folder: Path, starting_s: float) -> bool:
     return is_private and found.st_uid == os.geteuid() and time.time() - found.st_mtime >= starting_s
 
 
-def _is_unlocked(folder: Path) -> bool:
-    return not is_locked(folder, flags=os.O_DIRECTORY | os.O_NOFOLLOW)
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder just made; whether it is there: before it was locked, another process may have taken it
+    for one that was left, and then has removed it before the lock is had.
+    """
+    try:
+        lock = os.open(folder, _FOLDER)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder.exists()
+    finally:
+        os.close(lock)
+
+
+def _remove_unless_locked(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        lock = os.open(folder, _FOLDER)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held meanwhile, see ``_locked``
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)

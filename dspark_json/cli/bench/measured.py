@@ -22,7 +22,6 @@ from dspark_json.spool.reader import SpoolReader
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where the hook's spool is by default
 _DRAIN_SEC: Final = 5.0
 _TOUCHED_BYTES: Final = 256 << 20  # more than a round's records
 
@@ -119,8 +118,7 @@ class BenchServer:
 @contextlib.contextmanager
 def bench_server(*, hook: bool, durability: str = "async") -> Iterator[BenchServer]:
     """Start a server to measure; its spool is in shared memory where there is any, and is removed."""
-    place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-    with scratch_folder("dspark-bench-", place) as folder:
+    with scratch_folder("dspark-bench-", in_memory=True) as folder:
         spool = folder / "spool" if hook else None
         settings = {} if spool is None else {"DSPARK_SPOOL": str(spool), "DSPARK_DURABILITY": durability}
         arguments = () if hook else ("--no-hook",)

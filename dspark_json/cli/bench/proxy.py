@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli.bench.capture import measured_round
-from dspark_json.cli.bench.measured import SHARED_MEMORY, BenchServer, Spent, bench_server, joined
+from dspark_json.cli.bench.measured import BenchServer, Spent, bench_server, joined
 from dspark_json.cli.bench.server import STREAM_EVENTS
 from dspark_json.cli.bench.statistics import added_quantile, median_over_rounds
 from dspark_json.replay.process import RunningServer
@@ -42,9 +42,8 @@ def _joined(slices: Mapping[str, Sequence[Spent]]) -> Mapping[str, Spent]:
 @contextlib.contextmanager
 def _servers(durability: str, *, backwards: bool) -> Iterator[Mapping[str, BenchServer]]:
     """The server, and the proxy before it without and with the hook; the order in which to measure them."""
-    place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with (
-        scratch_folder("dspark-bench-", place) as folder,
+        scratch_folder("dspark-bench-", in_memory=True) as folder,
         bench_server(hook=False) as direct,
     ):
         spool = folder / "spool"

@@ -1,7 +1,8 @@
 """``make test-gpu``: all that wants a GPU, in one command; what came of it goes to build/gpu-report.md and .json.
 
-Without a GPU it says so and fails: nothing ran. Where build/gpu-bundle.tar.xz lies (``make gpu-bundle`` makes it), what
-is in it is used; else what is installed. ``--out DIR`` puts the reports elsewhere, ``--seconds N`` is the time for all,
+Without a GPU it says so and fails: nothing ran, and there is no report. The one of an earlier run is kept as
+gpu-report.previous.md and .json. Where build/gpu-bundle.tar.xz lies (``make gpu-bundle`` makes it), what is in it is
+used; else what is installed. ``--out DIR`` puts the reports elsewhere, ``--seconds N`` is the time for all,
 ``--bundle FILE`` another bundle.
 
 A GPU is lent by the minute, perhaps once. So what is quick and tells most comes first, a step that fails or takes too
@@ -25,6 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 BUNDLE = BUILD / "gpu-bundle.tar.xz"
 SITE = BUILD / "gpu-site"
+REPORT = "gpu-report.md"
+DOCUMENT = "gpu-report.json"
+SPEED = "gpu-speed.jsonl"
 SECONDS = 450.0
 SHORTEST = 5.0  # what is not worth beginning a step for
 TAIL = 4_000  # characters of a step's output that are kept
@@ -59,6 +63,7 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, default=BUNDLE, metavar="FILE")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N")
     given = parser.parse_args()
+    set_aside(given.out)
     sys.path[:0] = [str(ROOT)]
     from dspark_json.engine.selection import GpuCheckError, Machine, check_device, check_driver
 
@@ -73,16 +78,22 @@ def main() -> int:
     print(told, flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     environment = surroundings(unpack(given.bundle), given.out)
-    Path(environment["DSPARK_GPU_SPEED"]).unlink(missing_ok=True)
     steps: list[Step] = []
     for name, limit, command in STEPS:
         left = given.seconds - (time.monotonic() - started)
         steps.append(run(name, command, min(limit, left), environment))
         report(given.out, told, time.monotonic() - started, steps)
     failed = [step for step in steps if step.verdict != "ok"]
-    print(f"{time.monotonic() - started:.0f} s in all; the report is {given.out / 'gpu-report.md'}")
+    print(f"{time.monotonic() - started:.0f} s in all; the report is {given.out / REPORT}")
     print("; ".join(f"{step.name}: {step.verdict}" for step in failed) or "all ran")
     return 1 if failed else 0
+
+
+def set_aside(out: Path) -> None:
+    """Give what an earlier run has told another name: it is not to be taken for this one's."""
+    for told in (out / name for name in (REPORT, DOCUMENT, SPEED)):
+        if told.exists():
+            told.replace(told.with_suffix(f".previous{told.suffix}"))
 
 
 def surroundings(site: Path | None, out: Path) -> dict[str, str]:
@@ -93,7 +104,7 @@ def surroundings(site: Path | None, out: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PYTHONUNBUFFERED": "1",
         "DSPARK_GPU_TESTS": "1",
-        "DSPARK_GPU_SPEED": str(out / "gpu-speed.jsonl"),
+        "DSPARK_GPU_SPEED": str(out / SPEED),
     }
 
 
@@ -129,10 +140,10 @@ def run(name: str, command: tuple[str, ...], limit: float, environment: dict[str
 
 def report(out: Path, told: str, seconds: float, steps: list[Step]) -> None:
     """Write both reports, of the steps that there were so far."""
-    speed = out / "gpu-speed.jsonl"
+    speed = out / SPEED
     rows = [json.loads(line) for line in speed.read_text().splitlines()] if speed.exists() else []
     document = {"machine": told, "seconds": round(seconds, 1), "steps": [asdict(one) for one in steps], "speed": rows}
-    (out / "gpu-report.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (out / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     lines = [told, "", "| step | verdict | s |", "|---|---|---|"]
     lines += [f"| {one.name} | {one.verdict} | {one.seconds:.0f} |" for one in steps]
     tables = [row for row in rows if "content" in row]
@@ -142,7 +153,7 @@ def report(out: Path, told: str, seconds: float, steps: list[Step]) -> None:
         lines += [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
         lines += [f"| {' | '.join(str(row.get(name, '')) for name in names)} |" for row in tables]
     lines += ["", *(f"{name}: {value}" for row in rows if "content" not in row for name, value in row.items())]
-    (out / "gpu-report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (out / REPORT).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def unpack(bundle: Path) -> Path | None:

@@ -35,15 +35,22 @@ def program(path: str) -> ModuleType:
     return made
 
 
-def test_without_a_gpu_nothing_ran_and_the_status_says_so() -> None:
+def test_without_a_gpu_nothing_ran_the_status_says_so_and_no_report_of_an_earlier_run_is_taken_for_this_one(
+    tmp_path: Path,
+) -> None:
+    names = ("gpu-report.md", "gpu-report.json", "gpu-speed.jsonl")
+    for name in names:
+        (tmp_path / name).write_text(f"{name} of an earlier run")
     done = subprocess.run(
-        [sys.executable, ROOT / "tests/gpu/run.py"],
+        [sys.executable, ROOT / "tests/gpu/run.py", "--out", tmp_path],
         capture_output=True,
         text=True,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.returncode != 0
     assert done.stdout.startswith("no GPU: 0 ran (")
+    kept = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert kept == {name.replace(".", ".previous."): f"{name} of an earlier run" for name in names}
 
 
 def test_the_tests_that_need_a_gpu_are_no_part_of_the_others() -> None:

@@ -640,6 +640,7 @@ _SPARK_KEYS: Final[frozenset[str]] = frozenset(
     {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider"}
 )
 _SPARK_PREFIX: Final = "option."
+_COMMON: Final = re.compile(r"^(dspark_|dspark\.json\.)")
 
 
 def is_key(text: str) -> bool:
@@ -685,18 +686,19 @@ def secret_names() -> frozenset[str]:
 def hook_values(environment: Mapping[str, str]) -> tuple[dict[str, Value], list[str]]:
     """Parse the hook's ``DSPARK_*`` variables.
 
-    Returns a value for every option, and a warning for each ``DSPARK_`` variable that no option has (a server must not
-    be kept from starting by somebody else's variable). Raises ``InvalidOptionError`` for a bad value: a server that
-    starts with another durability than was asked for would be worse than one that does not start.
+    Returns a value for every option, and a warning for each ``DSPARK_`` variable that no option has, be it for its case
+    (a server must not be kept from starting by somebody else's variable). Raises ``InvalidOptionError`` for a bad
+    value: a server that starts with another durability than was asked for would be worse than one that does not start.
     """
     values: dict[str, Value] = {option.name: option.default for option in HOOK_OPTIONS}
     by_name = {name: option for option in HOOK_OPTIONS for name in (option.name, *option.aliases)}
+    in_any_case = {name.lower() for name in by_name}
     given: dict[str, str] = {}
     warnings: list[str] = []
     for name, text in sorted(environment.items()):
         known = by_name.get(name)
         if known is None:
-            if name.startswith("DSPARK_"):
+            if name.lower().startswith("dspark_") or name.lower() in in_any_case:
                 warnings.append(f"{name} is not a setting of the hook. {_suggestion(name, HOOK_OPTIONS)}")
         elif text.strip():
             if known.name in given:
@@ -742,6 +744,11 @@ def _parsed(option: Option, key: str, text: str) -> Value:
 
 
 def _suggestion(name: str, options: tuple[Option, ...]) -> str:
-    names = {n.lower(): n for option in options for n in (option.name, *option.aliases)}
-    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)
+    names = {_bare(n): n for option in options for n in (*option.aliases, option.name)}  # the name wins over an alias
+    close = difflib.get_close_matches(_bare(name), names, n=1)
     return f'Did you mean "{names[close[0]]}"?' if close else "See docs/options.md."
+
+
+def _bare(name: str) -> str:
+    """A name without what many have in common, which would make any two of them close."""
+    return _COMMON.sub("", name.lower())

@@ -144,6 +144,10 @@ def _for_spark(wanted: Deployment, endpoints: Sequence[str]) -> dict[str, str | 
 
 def _note_odd(wanted: Deployment) -> None:
     """What one should know of a deployment that is not wrong."""
+    from dspark_json.options import hook_values
+
+    for warning in hook_values(wanted.environment)[1]:
+        output.note(warning)
     if wanted.backend == "vLLM" and "DSPARK_API_KEY" not in wanted.environment:
         output.note(
             "DSPARK_API_KEY is not set: the hook will keep the answers, but give them to nobody over HTTP, and the "

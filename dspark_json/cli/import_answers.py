@@ -74,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
     spool = options.spool.expanduser().absolute()
     require_spool_or_empty(spool)
     settings = HookSettings.from_environment(os.environ)
+    for warning in settings.warnings:
+        output.note(warning)
     counts = _Counts()
     with contextlib.closing(line_batches(options.file, settings.max_record)) as batches:
         first = next(batches, None)  # a file that can't be read makes no spool

@@ -75,6 +75,13 @@ def test_an_unknown_option_is_an_error_that_names_the_closest_one(given: str, me
     assert str(caught.value) == f'DSPARK_JSON_UNKNOWN_OPTION: "{given}" is not an option. Did you mean "{meant}"?'
 
 
+@pytest.mark.parametrize("given", ["url", "foo", "dspark.json.foo", "x" * 500, "", "header", "spark.sql.shuffle"])
+def test_an_unknown_option_that_is_close_to_none_is_given_no_other(given: str) -> None:
+    with pytest.raises(UnknownOptionError) as caught:
+        reader_values({given: "x"})
+    assert caught.value.remedy == "See docs/options.md."
+
+
 @pytest.mark.parametrize(
     ("name", "text", "allowed"),
     [
@@ -207,6 +214,36 @@ def test_the_hook_refuses_a_bad_value_and_warns_of_an_unknown_name() -> None:
     assert warnings == ['DSPARK_DURABILTY is not a setting of the hook. Did you mean "DSPARK_DURABILITY"?']
     with pytest.raises(InvalidOptionError, match="DSPARK_DURABILITY"):
         hook_values({"DSPARK_DURABILITY": "wirte"})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("dspark_spool", "DSPARK_SPOOL"),
+        ("Dspark_Api_Key", "DSPARK_API_KEY"),
+        ("dspark_durabilty", "DSPARK_DURABILITY"),
+        ("VLLM.JSON_OUTPUT_BUFFER_SIZE_MB", "vllm.json_output_buffer_size_mb"),
+    ],
+)
+def test_the_hook_warns_of_a_name_in_another_case_with_the_right_one_and_does_not_take_it(
+    given: str, meant: str
+) -> None:
+    values, warnings = hook_values({given: "hunter2"})
+    assert values == hook_values({})[0]
+    assert warnings == [f'{given} is not a setting of the hook. Did you mean "{meant}"?']
+
+
+@pytest.mark.parametrize("name", ["DSPARK_FOO", "dspark_foo", "DSPARK_URL", "DSPARK_", "DSPARK_JAVA_HOME"])
+def test_a_name_that_is_close_to_no_setting_is_given_no_other(name: str) -> None:
+    assert hook_values({name: "1"})[1] == [f"{name} is not a setting of the hook. See docs/options.md."]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("KEY", "API_KEY"), ("SPOOLS", "SPOOL"), ("RETENTION", "RETENTION_MB"), ("SEGMENT_SIZE_MB", "SEGMENT_MB")],
+)
+def test_a_name_that_is_close_to_a_setting_is_told_that_one(given: str, meant: str) -> None:
+    assert f'Did you mean "DSPARK_{meant}"?' in hook_values({f"DSPARK_{given}": "1"})[1][0]
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,13 @@ def test_a_file_says_the_same_and_options_go_first(
     }
 
 
+def test_names_that_are_no_settings_of_the_hook_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file.toml"
+    file.write_text("[model]\nid = 'a'\n[env]\ndspark_spool = '/x'\nHF_HOME = '/y'\n")
+    _, err = deployed(capsys, "--file", file)
+    assert err.splitlines() == ['dspark-json: dspark_spool is not a setting of the hook. Did you mean "DSPARK_SPOOL"?']
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

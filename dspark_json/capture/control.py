@@ -148,10 +148,14 @@ class _Range:
 
 @dataclass(slots=True)
 class ControlRoutes:
-    """Answers GET on the control routes; files are read in threads of its own."""
+    """Answers GET on the control routes; files are read in threads of its own.
+
+    ``is_side_car``: not the hook answers, but ``dspark-json serve``; texts and the health say so.
+    """
 
     settings: HookSettings
     source: SpoolSource
+    is_side_car: bool = False
     _readers: _Gate = field(default_factory=lambda: _Gate(_MOST_READERS), init=False, repr=False)
     _visitors: _Gate = field(default_factory=lambda: _Gate(_MOST_VISITORS), init=False, repr=False)
     _pool: ThreadPoolExecutor | None = field(default=None, init=False)
@@ -161,6 +165,10 @@ class ControlRoutes:
     def owns(self, path: str) -> bool:
         """Whether the hook answers for this path (all of ``/dspark/v1/`` is its own)."""
         return path.startswith(_PREFIX) or path in (_HEALTH, _METRICS)
+
+    @property
+    def _answerer(self) -> str:
+        return "dspark-json serve" if self.is_side_car else "the hook"
 
     def close(self) -> None:
         """Let the threads go."""
@@ -179,7 +187,7 @@ class ControlRoutes:
                 answer = _refused(refusal)
             except Exception as problem:  # noqa: BLE001 - a named answer, and the rest in our log
                 self.source.note_exception()
-                message = f"the hook failed ({type(problem).__name__}); its log says more"
+                message = f"{self._answerer} failed ({type(problem).__name__}); its log says more"
                 answer = _Answer(500, orjson.dumps({"error": {"code": DSparkJsonError.code, "message": message}}))
             await self._send(answer, send)
 
@@ -214,7 +222,8 @@ class ControlRoutes:
             raise _Refusal(403, EndpointKeyError.code, "no DSPARK_API_KEY is set, so records are not given over HTTP")
         if given is None or not hmac.compare_digest(given.encode("latin-1"), key.encode()):
             problem = "the key is missing" if given is None else "the key is wrong"
-            raise _Refusal(401, EndpointKeyError.code, f"{problem}: send Authorization: Bearer with the hook's key")
+            whose = f"the key of {self._answerer}" if self.is_side_car else "the hook's key"
+            raise _Refusal(401, EndpointKeyError.code, f"{problem}: send Authorization: Bearer with {whose}")
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._pool is None:
@@ -292,6 +301,8 @@ class ControlRoutes:
             "spool_id": None,
             "envelope": self._described_envelope(),
         }
+        if self.is_side_car:
+            document["side_car"] = True
         folder = self.source.folder
         schemas: list[orjson.Fragment] = []
         if folder is not None:

@@ -52,7 +52,7 @@ class SideCar:
 
     def __init__(self, folder: Path, settings: HookSettings) -> None:
         """Of the settings only the key counts."""
-        self._control = ControlRoutes(settings, StoredSpool(folder))
+        self._control = ControlRoutes(settings, StoredSpool(folder), is_side_car=True)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """The ASGI entry."""

@@ -46,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
 
     folder = options.spool.expanduser().absolute()
     settings = HookSettings.from_environment(os.environ)
+    for warning in settings.warnings:
+        output.note(warning)
     try:
         found = f"spool {read_identity(folder).spool_id}"
     except SpoolNotFoundError:

@@ -162,6 +162,12 @@ class HookClient:
         document = self._json(answer)
         if document.get("json_output_hook_enabled") is not True:
             self._refuse(answer, "JSON, but not the hook's")
+        if document.get("spool_id") is None and document.get("side_car") is True:
+            raise EndpointUnreachableError(
+                f"dspark-json serve at {self.address} finds no spool in its folder",
+                remedy="Check the folder that it was started with. It gives a spool there once a server's hook has "
+                "made it.",
+            )
         if document.get("spool_id") is None:
             raise EndpointUnreachableError(
                 f"the hook at {self.address} has no spool open ({shown(document.get('spool_problem', 'none yet'))})",

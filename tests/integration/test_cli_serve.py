@@ -14,6 +14,7 @@ import pytest
 from integration.serving_commands import command
 from unit.capture.driving import Client, ReplayApp, answer_messages, ask, closing, lines, make_hook
 
+from dspark_json.errors import EndpointUnreachableError
 from dspark_json.spool.http import HookClient, HttpSpool
 
 if TYPE_CHECKING:
@@ -73,6 +74,24 @@ def test_it_may_start_before_the_spool_is_made(tmp_path: Path, monkeypatch: pyte
             with closing(hook_in(folder, monkeypatch)) as hook:
                 fill(hook, 1)
             assert client.get("/dspark/v1/offsets").json()["lanes"]["0000"]["next"] == 1
+
+
+def test_a_reader_of_one_whose_folder_has_no_spool_is_told_of_that_and_not_of_a_hook(tmp_path: Path) -> None:
+    with command("serve", str(tmp_path / "later"), API_KEY="k") as serve, HookClient(serve.address, "k", 10) as client:
+        with pytest.raises(EndpointUnreachableError) as caught:
+            client.identity()
+        assert caught.value.message == f"dspark-json serve at {serve.address} finds no spool in its folder"
+        assert "Check the folder" in caught.value.remedy
+        asked = httpx.get(serve.address + "/dspark/v1/offsets", trust_env=False).json()
+        assert asked["error"]["message"].endswith("with the key of dspark-json serve")
+
+
+def test_names_that_are_no_settings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("dspark_api_key", "hunter2")
+    with command("serve", str(tmp_path), SPOLO="x") as serve:
+        assert b'dspark_api_key is not a setting of the hook. Did you mean "DSPARK_API_KEY"?' in serve.said
+        assert b'DSPARK_SPOLO is not a setting of the hook. Did you mean "DSPARK_SPOOL"?' in serve.said
+        assert b"hunter2" not in serve.said
 
 
 def test_without_a_key_records_are_given_to_nobody_and_the_start_line_says_so(tmp_path: Path) -> None:

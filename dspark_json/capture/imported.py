@@ -24,6 +24,7 @@ _PATHS: Final = {"chat.completion": CHAT, "text_completion": COMPLETIONS, "respo
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 _MICROSECONDS: Final = 1_000_000
 _DECODER: Final = json.JSONDecoder()
+_PIECES_OF_EXCHANGES: Final = ("messages", "chunks", "chunks_latin1", "events")
 _WANTED: Final = "Give answers of the API, or the output of a batch, one JSON object a line."
 
 
@@ -34,6 +35,11 @@ def imported_exchange(line: bytes) -> Captured:
     without a body becomes the answer ``{"error": …}``. The time is the answer's ``created``, else now. What was asked
     is not known. Raises ``RecordedLineError`` where the line is none of the two kinds.
     """
+    if line.removeprefix(BOM).lstrip().startswith(b"["):
+        raise _bad(
+            "an array begins there",
+            remedy="Give one object a line (`jq -c '.[]'`); an array of exchanges is for `dspark-json replay`.",
+        )
     try:
         value = loads_to_write(line)
     except ValueError:
@@ -42,15 +48,34 @@ def imported_exchange(line: bytes) -> Captured:
         raise _bad("it is JSON, but no object")
     if "_dspark" in value:
         raise _bad("it is a record of a spool", remedy="Read that spool itself.")
-    if "request" in value and not value.keys().isdisjoint(("messages", "chunks", "chunks_latin1", "events")):
+    if _is_exchange(value):
         raise _bad("it is a recorded exchange", remedy="Use `dspark-json replay` for those.")
     if "url" in value and "response" not in value:
         raise _bad("it is a request of a batch, not its output")
-    if "custom_id" in value or isinstance(value.get("response"), dict):
+    if _is_of_batch(value):
         return _of_batch(line, value)
     path = _path_of(value)
     status = _error_status(value) if _is_error(value) else _OK
     return _captured(path, status, line.strip().removeprefix(BOM), value, None)
+
+
+def is_answer(value: object) -> bool:
+    """Whether something looks like one of the two kinds: what ``dspark-json import`` is for."""
+    if not isinstance(value, dict) or _is_exchange(value):
+        return False
+    is_whole = value.get("object") in [*_PATHS] or "choices" in value or isinstance(value.get("output"), list)
+    return is_whole or _is_of_batch(value) or _is_error(value)
+
+
+def _is_exchange(value: dict[str, Any]) -> bool:
+    """Whether it looks like a recorded exchange: an answer in pieces, or as a text, beside its request or route."""
+    if value.keys().isdisjoint(("request", "path")) or "choices" in value or isinstance(value.get("response"), dict):
+        return False
+    return isinstance(value.get("body"), str) or not value.keys().isdisjoint(_PIECES_OF_EXCHANGES)
+
+
+def _is_of_batch(value: dict[str, Any]) -> bool:
+    return "custom_id" in value or isinstance(value.get("response"), dict)
 
 
 def _of_batch(line: bytes, value: dict[str, Any]) -> Captured:

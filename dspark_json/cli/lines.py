@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from io import BufferedIOBase
 
 _AT_ONCE: Final = 1 << 16
+# How compressed files begin, which no line of JSON does; what they are called; what unpacks them to a pipe.
+_COMPRESSED: Final = (
+    (b"\x1f\x8b", "gzip", "zcat"),
+    (b"\x28\xb5\x2f\xfd", "Zstandard", "zstdcat"),
+    (b"\xfd7zXZ\0", "xz", "xzcat"),
+    (b"BZh", "bzip2", "bzcat"),
+    (b"\x04\x22\x4d\x18", "LZ4", "lz4cat"),
+    (b"PK\x03\x04", "zip", "unzip -p"),
+)
+_LONGEST_BEGINNING: Final = max(len(beginning) for beginning, *_ in _COMPRESSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,7 @@ def line_batches(file: str, longest: int | None = None) -> Generator[list[Line],
     """The lines of ``file`` (``-``: standard input), those together that one read gives: a live pipe is not waited for.
 
     Of a line of more than ``longest`` bytes only the beginning is held in memory. Raises ``InvalidOptionError`` where
-    the file can't be read.
+    the file can't be read, or is compressed.
     """
     try:
         if file == "-":
@@ -44,6 +55,22 @@ def line_batches(file: str, longest: int | None = None) -> Generator[list[Line],
         raise InvalidOptionError(
             f'"{file}" can\'t be read: {error.reason}', remedy="Give a file of lines, or - for standard input."
         ) from None
+    except _CompressedError as error:
+        is_piped = file == "-"
+        what = "standard input" if is_piped else f'"{file}"'
+        unpacking = f"… | {error.tool}" if is_piped else f"{error.tool} {shlex.quote(file)}"
+        raise InvalidOptionError(
+            f"{what} is compressed ({error.kind})", remedy=f"Unpack it on the way: `{unpacking} | dspark-json … -`."
+        ) from None
+
+
+class _CompressedError(Exception):
+    """What is read is no text: ``kind`` names how it is compressed, ``tool`` unpacks it."""
+
+    def __init__(self, kind: str, tool: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.tool = tool
 
 
 class _UnreadableError(Exception):
@@ -70,12 +97,15 @@ def _opened(file: str) -> BufferedIOBase:
 
 
 def _batches(source: BufferedIOBase, longest: int | None) -> Iterator[list[Line]]:
-    number, begun, size = 0, list[bytes](), 0
+    number, begun, size, beginning = 0, list[bytes](), 0, b""
     while True:
         try:
             block = source.read1(_AT_ONCE)
         except OSError as error:
             raise _UnreadableError(error) from None
+        if len(beginning) < _LONGEST_BEGINNING:
+            beginning += block[:_LONGEST_BEGINNING]
+            _require_text(beginning)
         if b"\n" not in block and block:
             size += len(block)
             if longest is None or size <= longest or not begun:
@@ -95,3 +125,9 @@ def _batches(source: BufferedIOBase, longest: int | None) -> Iterator[list[Line]
             yield lines
         if not block:
             return
+
+
+def _require_text(beginning: bytes) -> None:
+    for mark, kind, tool in _COMPRESSED:
+        if beginning.startswith(mark):
+            raise _CompressedError(kind, tool)

@@ -122,7 +122,18 @@ def _exchange(recorded: object) -> RecordedExchange | RecordedLineError:
     try:
         return RecordedExchange.of(recorded)
     except RecordedLineError as error:
-        return error
+        return _something_else(recorded) or error
+
+
+def _something_else(recorded: object) -> RecordedLineError | None:
+    """What is given instead of an exchange, where another command or no command is for it."""
+    from dspark_json.capture.imported import is_answer
+
+    if isinstance(recorded, dict) and "_dspark" in recorded:
+        return RecordedLineError("it is a record of a spool", remedy="Read that spool itself.")
+    if is_answer(recorded):
+        return RecordedLineError("it is an answer without its exchange", remedy="Use `dspark-json import` for those.")
+    return None
 
 
 def _note_bad(number: int, error: RecordedLineError, count: int) -> None:

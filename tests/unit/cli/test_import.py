@@ -41,6 +41,15 @@ RESPONSE: Json = {
     "instructions": "SECRET",
 }
 
+EXCHANGES: tuple[Json, ...] = (
+    {"path": "/v1/x", "request": {}, "chunks": []},
+    {"path": "/v1/x", "chunks": ["{}"]},
+    {"path": "/v1/x", "chunks_latin1": ["{}"]},
+    {"path": "/v1/x", "request": "{}", "messages": []},
+    {"request": {"prompt": "x"}, "body": "{}"},
+    {"request": {"prompt": "x"}, "events": []},
+)
+
 
 def batch(body: object, status: int = 200, *, error: object = None, custom_id: object = "req-1") -> Json:
     response = {"status_code": status, "request_id": "vllm-batch-9", "body": body}
@@ -154,7 +163,8 @@ def test_lines_that_are_none_are_told_with_their_number_and_the_others_imported(
 ) -> None:
     bad = [
         ("{", "not JSON"),
-        ("[1]", "no object"),
+        ("[1]", "an array begins there"),
+        ("7", "no object"),
         ("{}", "neither choices nor an output nor an error"),
         ({"custom_id": "a", "method": "POST", "url": "/v1/x", "body": {}}, "a request of a batch"),
         ({"custom_id": "a", "response": 5}, "its response is no object"),
@@ -162,7 +172,11 @@ def test_lines_that_are_none_are_told_with_their_number_and_the_others_imported(
         (batch({"object": "list", "data": []}), 'an object "list"'),
         ({**CHAT, "object": "chat.completion.chunk"}, "a chunk of a stream"),
         ({"_dspark": {}, **CHAT}, "a record of a spool"),
-        ({"path": "/v1/x", "request": {}, "chunks": []}, "a recorded exchange"),
+        *((exchange, "a recorded exchange. Use `dspark-json replay`") for exchange in EXCHANGES),
+        (
+            '[{"path": "/v1/x", "request": {}, "chunks": []}]',
+            "an array of exchanges is for `dspark-json replay`",
+        ),
         ("nan", "not JSON"),
         ('{"choices": [{"message": {}, "n": NaN}]}', "not JSON"),
     ]
@@ -175,9 +189,26 @@ def test_lines_that_are_none_are_told_with_their_number_and_the_others_imported(
         assert why in line
 
 
+def test_an_answer_that_a_log_has_beside_its_request_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged = {"request": {"messages": []}, "path": "/v1/x", "messages": [], "body": "x"}
+    found, _ = imported(tmp_path, capsys, {**logged, "response": {"body": CHAT}}, {**logged, **CHAT})
+    assert [record["id"] for record in found] == ["chatcmpl-1"] * 2
+
+
 def test_many_bad_lines_are_counted_and_not_all_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, told = imported(tmp_path, capsys, *["x"] * 500, CHAT, bad=500)
     assert len(told.splitlines()) < 30
+
+
+def test_names_that_are_no_settings_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("dspark_capture_requests", "full")
+    (record,), told = imported(tmp_path, capsys, RESPONSE)
+    assert 'dspark_capture_requests is not a setting of the hook. Did you mean "DSPARK_CAPTURE_REQUESTS"?' in told
+    assert record["instructions"] is None
 
 
 def test_what_answers_echo_is_kept_where_one_asks_for_it(

@@ -69,6 +69,7 @@ def test_exchanges_that_are_none_are_told_and_the_others_replayed(
         ({**good, "method": 1}, '"method"'),
         ({"path": "/x", "messages": [{"type": "y"}]}, '"messages"'),
         ({"path": "/x", "chunks_latin1": ["日"]}, "can't be written as bytes"),
+        ({"_dspark": {}, "choices": []}, "a record of a spool. Read that spool itself"),
     ]
     file = tmp_path / "file"
     written = [one if isinstance(one, str) else json.dumps(one) for one, _ in bad]
@@ -79,6 +80,40 @@ def test_exchanges_that_are_none_are_told_and_the_others_replayed(
         (line,) = (one for one in told.splitlines() if f" exchange {number} " in one)
         assert "DSPARK_JSON_RECORDED_LINE" in line
         assert why in line
+
+
+ANSWERS: list[Any] = [
+    {"id": "c", "object": "chat.completion", "choices": []},
+    {"choices": [{"message": {"content": "x"}}]},
+    {"object": "text_completion"},
+    {"object": "response", "output": []},
+    {"output": []},
+    {"error": {"message": "no"}},
+    {"object": "error", "message": "no"},
+    {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": []}}},
+    {"request": {"prompt": "x"}, "response": {"body": {"choices": []}}},
+    {"path": "/v1/completions", "choices": []},
+]
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_answers_are_said_to_be_for_import(as_array: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text(json.dumps(ANSWERS) if as_array else "\n".join(map(json.dumps, ANSWERS)), "utf-8")
+    counts, told = replayed(capsys, file, tmp_path / "spool", status=1)
+    assert counts["not_replayed"] == len(ANSWERS)
+    for number, line in enumerate(told.splitlines(), start=1):
+        assert f"exchange {number} can't be replayed: it is an answer without its exchange. " in line
+        assert line.endswith("Use `dspark-json import` for those.")
+
+
+@pytest.mark.parametrize("other", [{}, {"object": []}, {"object": {}, "path": 5}, {"messages": []}, [], 5, None])
+def test_what_is_neither_is_not_said_to_be_for_import(
+    other: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(json.dumps([other]), "utf-8")
+    assert "import" not in replayed(capsys, file, tmp_path / "spool", status=1)[1]
 
 
 def test_what_an_application_raised_is_raised_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

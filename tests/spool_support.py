@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import resource
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.record import Record
@@ -18,6 +21,7 @@ from dspark_json.spool.writer import WriterSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PAGE = resource.getpagesize()
 SMALL = WriterSettings(segment_bytes=1_000, retention_bytes=1 << 30, min_free_ratio=0.0)
 OTHER_BOOT = "00000000-1111-2222-3333-444444444444"
 START = 1_795_970_578_000_000
@@ -66,6 +70,33 @@ def read_lines(
 
 def expected_lines(start: int, stop: int, lane: str = "0000", size: int = 40) -> dict[int, bytes]:
     return {number: record(number, size).line(number, lane) for number in range(start, stop)}
+
+
+@contextmanager
+def small_disk(options: str = "size=4m") -> Iterator[Path]:
+    """A file system of its own in memory, mounted meanwhile; the test is skipped where that can't be done."""
+    place = Path(tempfile.mkdtemp())
+    command = ["mount", "-t", "tmpfs", "-o", f"{options},mode=0700", "tmpfs", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        place.rmdir()
+        pytest.skip(f"a file system can't be mounted here: {done.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+        place.rmdir()
+
+
+def fill(disk: Path, *, but: int = 0) -> Path:
+    """Fill a file system to the last page ``but`` so many; the file to be removed to free it again."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        with suppress(OSError):
+            while True:
+                file.write(bytes(PAGE))
+        file.truncate(filler.stat().st_size - but * PAGE)
+    return filler
 
 
 def lane_of(folder: Path, lane: str = "0000") -> Path:

@@ -217,40 +217,63 @@ class Appender:
 
     def _write(self, group: list[Item]) -> None:
         """Append the group's records, made here where they are not yet; tell the waiters what became of them."""
-        kept = False
+        kept = 0
         try:
             if self._writer is None:
                 self._open()
             if self._writer is None:
-                self._drop(len(group), sum(item.captured.size for item in group), "the spool is not open")
+                self._drop_all(group, "the spool is not open")
                 return
             self._pacer.stretch = self.backlog.stretch
             self._pacer.restart()
-            try:
-                self._append(self._make([item.captured for item in group]))
-            except SpoolError as error:
-                self._drop(len(group), sum(item.captured.size for item in group), str(error))
-            except BaseException:
-                self._drop(len(group), sum(item.captured.size for item in group), "an exception inside the hook")
-                raise
-            else:
-                kept = self._settings.durability != "fsync" or self._sync()
+            kept = self._append(group)
+            if kept and self._settings.durability == "fsync" and not self._sync():
+                kept = 0  # kept all the same, but not safe
         finally:
             self.backlog.done(group)
-            _tell((item for item in group if item.waiter is not None), kept=kept)
+            _tell(group[:kept], kept=True)
+            _tell(group[kept:], kept=False)
 
-    def _append(self, records: list[Record]) -> None:
-        """Append, to a new spool if the folder of the old one is gone; raises ``SpoolError`` if nothing was kept."""
-        assert self._writer is not None
+    def _append(self, group: list[Item]) -> int:
+        """Append the records, to a new spool if the folder of the old one is gone; how many are kept, the first ones.
+
+        The others are dropped.
+        """
         try:
-            self._writer.append(records)
-        except SpoolError:
-            if not self._writer.gone:
-                raise
+            return self._appended(group)
+        except SpoolError as gone:
             self._reopen()
             if self._writer is None:
+                self._drop_all(group, str(gone))
+                return 0
+        try:
+            return self._appended(group)  # made anew: what the first ones refer to is in the old spool
+        except SpoolError as gone:
+            self._drop_all(group, str(gone))
+            return 0
+
+    def _appended(self, group: list[Item]) -> int:
+        """How many records of the group the lane has now, the others dropped; ``SpoolError`` where its folder is gone.
+
+        A record is kept or dropped, and counted as what it is, whatever goes wrong.
+        """
+        writer = self._writer
+        assert writer is not None
+        before = writer.next_seq
+        try:
+            writer.append(self._make([item.captured for item in group]))
+        except SpoolError as error:
+            if writer.gone:
                 raise
-            self._writer.append(records)
+            kept = writer.next_seq - before
+            self._drop_all(group[kept:], str(error))
+            if kept == len(group):
+                self._maintenance.say(str(error))
+            return kept
+        except BaseException:
+            self._drop_all(group[writer.next_seq - before :], "an exception inside the hook")
+            raise
+        return len(group)
 
     def _sync(self) -> bool:
         """Bring the records to the disk; False if it did not work (they are kept all the same, but not safe)."""
@@ -329,6 +352,10 @@ class Appender:
             self._maintenance.say(str(error))
             if self._writer.gone:
                 self._reopen()
+
+    def _drop_all(self, items: list[Item], why: str) -> None:
+        if items:
+            self._drop(len(items), sum(item.captured.size for item in items), why)
 
     def _drop(self, records: int, size: int, why: str) -> None:
         self.count("dropped_records", records)

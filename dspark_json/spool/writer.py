@@ -147,25 +147,28 @@ class LaneWriter:
             return
         segment = self._ready()
         before, end = segment.next_seq, segment.end
+        parts: list[Part] = []
         try:
             self._check_space()
             now = max(self._clock(), self._newest_at)
             parts = frame(records, before, self._held.name, end, self._segment_bytes(), now)
             in_place = self._store(segment, parts, now)
         except OSError as error:
-            self.counters.add("records", self.next_seq - before)
             if self._lost_its_names():
                 self._gone = True
                 raise self._gone_error() from error
+            self._note_what_stays(before, _lines(parts, end))
             raise writing_failed(self._held.folder, error) from error
+        except BaseException:
+            self._note_what_stays(before, _lines(parts, end))
+            raise
         if not in_place:
             self._gone = True  # written, but into files that nobody can open any more
             raise self._gone_error()
         self.counters.add("records", len(records))
         self.counters.add("bytes", sum(len(part.data) for part in parts))
         if self.after_append is not None:
-            first, *others = parts
-            self.after_append(before, first.lines(end) + [line for part in others for line in part.lines()])
+            self.after_append(before, _lines(parts, end))
 
     def sync(self) -> None:
         """Bring everything appended so far to the disk: data, index, then the names in the folder."""
@@ -284,6 +287,14 @@ class LaneWriter:
         assert self._segment is not None
         return self._segment.is_in_place()
 
+    def _note_what_stays(self, before: int, lines: list[bytes]) -> None:
+        """Count the lines that are stored although an append failed, and hand them on as any others."""
+        stored = lines[: self.next_seq - before]
+        self.counters.add("records", len(stored))
+        self.counters.add("bytes", sum(map(len, stored)))
+        if stored and self.after_append is not None:
+            self.after_append(before, stored)
+
     def _lost_its_names(self) -> bool:
         """Whether the open segment's files were removed or moved away; False where that can't be told."""
         try:
@@ -364,3 +375,8 @@ class LaneWriter:
             f"the files of {self._held.folder} were removed, moved or changed while the server runs",
             remedy=f"The records after this go to a new place in {self.folder}; leave a running server its folder.",
         )
+
+
+def _lines(parts: Sequence[Part], end: int) -> list[bytes]:
+    """The lines of all parts; ``end``: bytes of the segment in front of the first one's."""
+    return [line for part in parts for line in part.lines(end if part is parts[0] else 0)]

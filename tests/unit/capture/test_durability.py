@@ -167,9 +167,9 @@ class StuckWriter:
     def __init__(self, hook: JsonOutputHook, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         append = hook._appender._append
 
-        def slow(batch: Any) -> None:
+        def slow(batch: Any) -> int:
             time.sleep(seconds)
-            append(batch)
+            return append(batch)
 
         monkeypatch.setattr(hook._appender, "_append", slow)
 

@@ -31,6 +31,7 @@ from dspark_json.schema.registry import RegisteredSchema, register, select
 from dspark_json.spool.http import HookClient, HttpSpool
 from dspark_json.spool.reader import SpoolReader
 from dspark_json.spool.schemas import MAX_SCHEMAS, SchemaStore
+from dspark_json.spool.writer import LaneWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,8 +175,6 @@ def test_schemas_of_strict_tools_are_registered_and_not_carried(
 
 def test_a_schema_is_there_before_the_record_that_refers_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    from dspark_json.spool.writer import LaneWriter
-
     append = LaneWriter.append
 
     def watching(self: LaneWriter, batch: Any) -> None:
@@ -335,6 +334,53 @@ def test_a_spool_made_anew_gets_the_schemas_again(tmp_path: Path, monkeypatch: p
         send(hook, asking_for("order", ORDER))
     assert [d["name"] for d in documents(spool)] == ["order"]
     assert [r["name"] for r in references(spool) if r] == ["order"]
+
+
+@pytest.mark.parametrize("way", ["native", "long way", "tool"])
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_the_first_record_of_a_spool_made_anew_refers_to_a_schema_that_is_there(
+    way: str, made_anew: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    monkeypatch.setattr("dspark_json.capture.appender._MAINTAIN_SECONDS", 3600.0)  # the record is what notices it
+    requests = {
+        "native": asking_for("order", ORDER),
+        "long way": asking_for("order", ORDER, guided_json=None),
+        "tool": with_tools("order"),
+    }
+    spool = tmp_path / "spool"
+    with closing(make_hook(APP, spool, monkeypatch, DURABILITY="write", HOLD_MS="10000")) as hook:
+        send(hook, *[requests[way]] * 3)
+        shutil.rmtree(spool)
+        if made_anew:
+            LaneWriter.open(spool).close()
+        send(hook, requests[way], asking_for("new", fields(1)))
+    assert len(records(spool)) == 2
+    found = {document["name"]: document["hash"] for document in documents(spool)}
+    assert set(found) == {"order", "new"}
+    (of_old, of_new) = references(spool)
+    assert of_old == (None if way == "tool" else {"name": "order", "hash": found["order"]})
+    assert of_new == {"name": "new", "hash": found["new"]}
+    uses = {name: hook._appender.schema_uses()[key].requests for name, key in found.items()}
+    assert uses == {"order": 1, "new": 1}
+    counted = counters(hook)
+    assert (counted["records"], counted.get("dropped_records", 0)) == (2, 0)
+
+
+def test_what_a_group_tells_is_counted_in_the_spool_that_has_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    monkeypatch.setattr("dspark_json.capture.appender._MAINTAIN_SECONDS", 3600.0)
+    app = ReplayApp(answer_messages([b'{"error":{"message":"no","code":400}}'], status=400))
+    with closing(make_hook(app, tmp_path / "s", monkeypatch, DURABILITY="write", HOLD_MS="10000")) as hook:
+        send(hook, {"model": "m"}, {"model": "m"})
+        shutil.rmtree(tmp_path / "s")
+        send(hook, {"model": "m"})
+    counted = counters(hook)
+    assert (counted["records"], counted["errors"]) == (1, 1)
 
 
 def test_schemas_are_listed_with_counts_and_last_use_by_folder_and_over_http_alike(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from spool_support import PAGE, fill, small_disk
 from unit.capture.driving import (
     Client,
     ReplayApp,
@@ -26,6 +25,8 @@ from unit.capture.driving import (
     make_hook,
     records,
 )
+
+from dspark_json.spool.layout import HEADER_BYTES, INDEX_ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,21 +41,10 @@ BODY = (
 APP = ReplayApp(answer_messages([BODY]))
 
 
-@pytest.fixture
-def small_disk() -> Iterator[Path]:
-    """A file system of 4 MiB, mounted for the test."""
-    place = Path(tempfile.mkdtemp())
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(place)], capture_output=True, text=True
-    )
-    if done.returncode:
-        place.rmdir()
-        pytest.skip(f"a file system can't be mounted here: {done.stderr.strip()}")
-    try:
+@pytest.fixture(name="small_disk")
+def small_disk_for_a_test() -> Iterator[Path]:
+    with small_disk() as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-        place.rmdir()
 
 
 def serve(hook: JsonOutputHook, times: int) -> None:
@@ -89,16 +79,14 @@ def test_a_disk_that_somebody_else_fills_costs_records_and_no_answer_until_it_ha
     with closing(make_hook(APP, folder, monkeypatch, DURABILITY=durability)) as hook:
         serve(hook, 10)
         wait_for(lambda: counters(hook).get("records") == 10)
-        with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-            while True:
-                filler.write(b"x" * 4096)
+        filler = fill(small_disk)
         time.sleep(0.3)  # free space is looked at four times a second
         serve(hook, 5)
         wait_for(lambda: counters(hook).get("dropped_records") == 5)
         if durability != "async":
             assert counters(hook)["unrecorded_answers"] == 5
         assert is_whole(folder)
-        (small_disk / "filler").unlink()
+        filler.unlink()
         time.sleep(0.3)
         serve(hook, 5)
         wait_for(lambda: counters(hook).get("records") == 15)
@@ -126,6 +114,60 @@ def test_a_disk_that_is_full_in_the_middle_of_a_write_leaves_no_half_record(
     with closing(make_hook(APP, folder, monkeypatch, DURABILITY="write")) as again:
         serve(again, 1)  # the reserve of 10 % is not free: dropped, and nothing broken
     assert is_whole(folder)
+
+
+@pytest.mark.parametrize("durability", ["async", "write", "fsync"])
+def test_a_group_of_which_some_records_stay_counts_each_of_its_answers_once(
+    small_disk: Path, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dspark_json.capture.appender._MAINTAIN_SECONDS", 3600.0)  # which writes files too
+    folder, body = small_disk / "spool", b'{"choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
+    stay = (PAGE - HEADER_BYTES) // INDEX_ENTRY.size  # in the first page of the index
+    first = stay - 19
+
+    async def asked(times: int) -> None:
+        await asyncio.gather(*(ask(hook, Client()) for _ in range(times)))
+
+    def run(times: int) -> None:
+        asyncio.run(asked(times))
+        wait_for(lambda: hook._appender.backlog.weight == 0)
+
+    settings = {"DURABILITY": durability, "HOLD_MS": "10000", "RETENTION_MB": "64"}
+    with closing(make_hook(ReplayApp(answer_messages([body])), folder, monkeypatch, **settings)) as hook:
+        run(first)
+        writer, append = hook._appender._writer, hook._appender._append
+        assert writer is not None
+        assert writer._segment is not None
+        writer._settings = type(writer._settings)(min_free_ratio=-1.0)  # up to the last byte
+        sizes = [len(line) for line in lines(folder)]
+        times, pages = many_of_some_size(writer._segment.end, min(sizes) - 9, max(sizes) + 9)
+        filler = fill(small_disk, but=pages)
+
+        def slow(group: Any) -> int:
+            time.sleep(0.2)  # all the others come meanwhile
+            return append(group)
+
+        monkeypatch.setattr(hook._appender, "_append", slow)
+        run(times)
+        filler.unlink()
+        found = counters(hook)
+        assert (found["records"], found["dropped_records"]) == (stay, first + times - stay)
+        assert found["bytes"] == sum(map(len, lines(folder)))
+        assert found["dropped_bytes"] == (first + times - stay) * len(body)
+        assert found.get("unrecorded_answers", 0) == (0 if durability == "async" else first + times - stay)
+        assert len(records(folder)) == stay
+        run(5)
+    assert counters(hook)["records"] == len(records(folder)) == stay + 5
+    assert is_whole(folder)
+
+
+def many_of_some_size(end: int, least: int, most: int) -> tuple[int, int]:
+    """How many lines of about one size to put behind ``end``, so that it is certain how many pages they need."""
+    for times in range(30, 100):
+        ends = {-(-(end + times * size) // PAGE) for size in (least, most)}
+        if len(ends) == 1:
+            return times, ends.pop() - -(-end // PAGE)
+    raise AssertionError((end, least, most))
 
 
 def test_the_default_retention_keeps_the_spool_below_what_fills_a_small_disk(
@@ -166,19 +208,13 @@ def test_a_disk_that_becomes_read_only_costs_records_and_no_answer_and_readers_r
 
 
 def test_a_quota_of_files_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    place = Path(tempfile.mkdtemp())
-    options = "size=64m,nr_inodes=5"
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], capture_output=True).returncode:
-        place.rmdir()
-        pytest.skip("a file system can't be mounted here")
-    try:
-        with closing(make_hook(APP, place / "spool", monkeypatch, DURABILITY="write")) as hook:
-            serve(hook, 2)
-            assert counters(hook)["dropped_records"] == 2
-        assert "No space left on device" in caplog.text
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-        place.rmdir()
+    with (
+        small_disk("size=64m,nr_inodes=5") as place,
+        closing(make_hook(APP, place / "spool", monkeypatch, DURABILITY="write")) as hook,
+    ):
+        serve(hook, 2)
+        assert counters(hook)["dropped_records"] == 2
+    assert "No space left on device" in caplog.text
 
 
 def test_times_never_go_down_when_the_clock_is_set_back_under_a_running_server(

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from spool_support import (
+    PAGE,
     START,
     Clock,
     expected_lines,
     files_of,
+    fill,
     lane_of,
     open_files,
     open_to_all,
@@ -22,6 +24,7 @@ from spool_support import (
     records,
     segments_of,
     settings,
+    small_disk,
 )
 
 from dspark_json.errors import SpoolError, SpoolFormatError, SpoolPermissionError, SpoolWriteError
@@ -242,6 +245,67 @@ def test_entries_that_landed_before_a_failure_stay_because_a_reader_may_have_see
     with LaneWriter.open(tmp_path, settings()) as writer:
         assert writer.next_seq == 2
         assert read_lines(tmp_path) == expected_lines(0, 2)
+
+
+def test_what_stays_of_an_append_that_failed_is_counted_and_handed_on_and_nothing_else() -> None:
+    handed_on: list[tuple[int, list[bytes]]] = []
+    in_the_first_page = (PAGE - HEADER_BYTES) // INDEX_ENTRY.size
+    first = in_the_first_page - 9
+    last = first + 40
+    expected = expected_lines(0, last)
+
+    def size(start: int, stop: int) -> int:
+        return sum(len(expected[number]) for number in range(start, stop))
+
+    with (
+        small_disk() as disk,
+        LaneWriter.open(disk / "spool", settings(segment_bytes=1 << 20, min_free_ratio=-1.0)) as writer,
+    ):
+        writer.after_append = lambda seq, lines: handed_on.append((seq, lines))
+        writer.append(records(0, first))
+        # Room for the lines, but not for the next page of the index.
+        filler = fill(disk, but=-(-size(0, last) // PAGE) - -(-size(0, first) // PAGE))
+        for start in (first, in_the_first_page):
+            with pytest.raises(SpoolWriteError, match="No space left on device"):
+                writer.append(records(start, last))
+            assert writer.next_seq == in_the_first_page
+            assert read_lines(disk / "spool") == expected_lines(0, in_the_first_page)
+            counted = {"records": in_the_first_page, "bytes": size(0, in_the_first_page)}
+            assert writer.counters.snapshot() == counted
+        filler.unlink()
+        writer.append(records(in_the_first_page, last))
+        assert writer.counters.snapshot() == {"records": last, "bytes": size(0, last)}
+        assert read_lines(disk / "spool") == expected
+    assert [seq for seq, _ in handed_on] == [0, first, in_the_first_page]
+    assert dict(enumerate(line for _, lines in handed_on for line in lines)) == expected
+
+
+def test_what_stays_though_its_files_could_not_be_looked_at_is_counted_once(tmp_path: Path) -> None:
+    said = run_writer(
+        tmp_path,
+        """
+writer = LaneWriter.open(folder / "s", settings(segment_bytes=100_000))
+writer.append(records(0, 2))
+writer._space_checked = float("inf")  # looked at a moment ago
+lane_of(folder / "s").chmod(0)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+try:
+    writer.append(records(2, 5))
+except SpoolWriteError as error:
+    print(error)
+if os.getuid() == 0:
+    os.seteuid(0)
+lane_of(folder / "s").chmod(0o700)
+assert not writer.gone
+assert writer.next_seq == writer.counters.snapshot()["records"] == 5
+assert writer.counters.snapshot()["bytes"] == sum(map(len, expected_lines(0, 5).values()))
+writer.append(records(5, 7))
+writer.close()
+""",
+    )
+    assert "Permission denied" in said
+    assert read_lines(tmp_path / "s") == expected_lines(0, 7)
 
 
 def test_low_free_space_refuses_records_and_says_so(tmp_path: Path) -> None:

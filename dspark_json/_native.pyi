@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias, final
+from typing import Literal, Protocol, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -67,6 +67,8 @@ class Plan:
 # members; the place of its schema among those of the group; whether the client left; the model that was asked for JSON
 # without a schema.
 Draft: TypeAlias = tuple[bytes, bytes | None, bytes, int, bool, str | None]
+# The half of an exchange that is out of the ordinary; the answer is not looked at where the request is.
+OddHalf: TypeAlias = Literal["request", "answer"]
 
 # What to look for in requests and answers; threads may share it.
 @final
@@ -91,7 +93,8 @@ class Glance:
     def streamed_response(
         self, parts: list[bytes], is_private: bool
     ) -> tuple[str | None, str | None, bool, bytes] | None: ...
-    # The drafts, and each schema: its name, its text, how many refer to it, when the last one came.
+    # The drafts (None: it was not looked at), and each schema: its name, its text, how many refer to it, when the last
+    # one came.
     def drafts(
         self,
         exchanges: list[Captured],
@@ -100,7 +103,7 @@ class Glance:
         most_of_answer: int,
         most_of_stream: int,
         keeps_settings: bool,
-    ) -> tuple[list[Draft | None], list[tuple[str | None, bytes, int, int]]]: ...
+    ) -> tuple[list[Draft | OddHalf | None], list[tuple[str | None, bytes, int, int]]]: ...
 
 # Lines and index entries of records (pairs of meta and members), one part a segment: its first number, both.
 def frame(

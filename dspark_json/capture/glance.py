@@ -51,11 +51,18 @@ class Glance:
     whole, only responses are looked at: an answer that echoes its request keeps that.
     """
 
-    def __init__(self, native: _native.Glance, mode: RequestCapture) -> None:
+    def __init__(self, native: _native.Glance, mode: RequestCapture, odd: _native.OddHalf | None = None) -> None:
         """Use ``Glance.load``."""
         self._native = native
         self._mode = mode
-        self._routes = [] if mode == "full" else [CHAT, COMPLETIONS]
+        self._routes = () if mode == "full" else (CHAT, COMPLETIONS)
+        # Whose requests, whose answers are looked at.
+        self._requests = () if odd == "request" else self._routes
+        self._answers = () if odd == "answer" else self._routes
+
+    def but(self, odd: _native.OddHalf) -> Glance:
+        """One that does not look at the half of an exchange that ``drafts`` has found to be out of the ordinary."""
+        return Glance(self._native, self._mode, odd)
 
     @classmethod
     def load(cls, mode: RequestCapture) -> Self | None:
@@ -77,13 +84,16 @@ class Glance:
         )
         return cls(native, mode)
 
-    def drafts(self, group: Sequence[Captured]) -> tuple[list[_native.Draft | None], list[AskedSchema]]:
+    def drafts(
+        self, group: Sequence[Captured]
+    ) -> tuple[list[_native.Draft | _native.OddHalf | None], list[AskedSchema]]:
         """Of each exchange all that its record needs, and the schemas that are asked for.
 
         A draft is the record's meta, the rest of the meta that comes behind the reference to a schema (None where none
         is due), what stands between the answer's outer braces, the place of its schema among those given, whether the
         client left, and the model that was asked for JSON without a schema. Other threads run meanwhile, unless there
-        is little to do.
+        is little to do. Of an exchange that is not ordinary, the half that was found not to be; None for one that was
+        not looked at.
         """
         drafts, asked = self._native.drafts(
             list(group), self._routes, _MOST_OF_REQUEST, _MOST_OF_ANSWER, _MOST_OF_STREAM, self._mode != "none"
@@ -93,7 +103,7 @@ class Glance:
     def request(self, captured: Captured) -> RequestFacts | None:
         """The facts of a request; its schema is an ``orjson.Fragment``."""
         parts = captured.request
-        if captured.path not in self._routes or parts is None or len(parts) != 1:
+        if captured.path not in self._requests or parts is None or len(parts) != 1:
             return None
         if captured.request_size > _MOST_OF_REQUEST:
             return None
@@ -107,7 +117,7 @@ class Glance:
     def answer(self, captured: Captured) -> Seen | None:
         """A whole answer, whose members are what stands between its outer braces."""
         parts = captured.body
-        if captured.path not in self._routes or len(parts) != 1:
+        if captured.path not in self._answers or len(parts) != 1:
             return None
         return self._native.answer(parts[0])
 
@@ -115,7 +125,7 @@ class Glance:
         """Id and model of a streamed answer, whether it is completed, whether ``[DONE]`` came, and what stands between
         the outer braces of the assembled object. Other threads run meanwhile.
         """
-        if captured.path not in self._routes:
+        if captured.path not in self._answers:
             return None
         return self._native.stream(captured.body, captured.ended)
 

@@ -13,6 +13,7 @@ from dspark_json.spool.record import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dspark_json import _native
     from dspark_json.capture.captured import Captured
     from dspark_json.capture.pacing import Pacer
     from dspark_json.capture.registration import SchemaRegistrar
@@ -36,10 +37,13 @@ class RecordMaker:
     def make(self, group: Sequence[Captured]) -> list[Recording]:
         """The records of exchanges, in their order; one that can't be read is kept as text."""
         drafted = self._drafted(group)
-        return [recording or self._make_one(captured) for captured, recording in zip(group, drafted, strict=True)]
+        return [
+            one if isinstance(one, Recording) else self._make_one(captured, one)
+            for captured, one in zip(group, drafted, strict=True)
+        ]
 
-    def _drafted(self, group: Sequence[Captured]) -> list[Recording | None]:
-        """The records of those that are ordinary; None for the others."""
+    def _drafted(self, group: Sequence[Captured]) -> list[Recording | _native.OddHalf | None]:
+        """The records of those that are ordinary; of the others the half that is not, None where that is not known."""
         if self._glance is None:
             return [None] * len(group)
         try:
@@ -48,10 +52,10 @@ class RecordMaker:
         except BaseException:  # noqa: BLE001 - a native panic too: the long way meets what is wrong with one of them
             self._note_exception()
             return [None] * len(group)
-        recordings: list[Recording | None] = []
+        recordings: list[Recording | _native.OddHalf | None] = []
         for draft in drafts:
-            if draft is None:
-                recordings.append(None)
+            if draft is None or isinstance(draft, str):
+                recordings.append(draft)
                 continue
             meta, tail, members, place, disconnected, untyped_model = draft
             if tail is not None:
@@ -59,10 +63,11 @@ class RecordMaker:
             recordings.append(Recording(Record(meta, members), False, disconnected, untyped_model))
         return recordings
 
-    def _make_one(self, captured: Captured) -> Recording:
+    def _make_one(self, captured: Captured, odd_half: _native.OddHalf | None) -> Recording:
+        glance = self._glance if self._glance is None or odd_half is None else self._glance.but(odd_half)
         try:
             let_go_if_dense(captured, self._max_record, self._pacer)
-            return make_recording(captured, self._mode, self._pacer, self._schemas.register, glance=self._glance)
+            return make_recording(captured, self._mode, self._pacer, self._schemas.register, glance=glance)
         except BaseException as problem:  # noqa: BLE001 - a native panic too: one odd answer must not cost the others
             self._note_exception()
             record = salvage(captured, problem, self._mode, self._pacer)

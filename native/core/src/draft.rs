@@ -47,28 +47,39 @@ pub struct Draft {
     pub untyped_model: Option<String>,
 }
 
+/// The half of an exchange that is out of the ordinary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Odd {
+    /// The request; its answer was not looked at.
+    Request,
+    /// The answer alone.
+    Answer,
+}
+
 impl Glance {
-    /// The record of an exchange; `None` for one that is out of the ordinary.
-    #[must_use]
-    pub fn draft(&self, exchange: &Exchange) -> Option<Draft> {
+    /// The record of an exchange.
+    ///
+    /// # Errors
+    /// What of it is out of the ordinary.
+    pub fn draft(&self, exchange: &Exchange) -> Result<Draft, Odd> {
         let text = joined(&exchange.request);
-        let request = self.request(&text)?;
+        let request = self.request(&text).ok_or(Odd::Request)?;
         if exchange.is_streamed {
-            let streamed = self.stream(&exchange.body, exchange.is_ended)?;
+            let streamed = self.stream(&exchange.body, exchange.is_ended).ok_or(Odd::Answer)?;
             let answer = Told {
                 id: streamed.id.as_deref(),
                 model: streamed.model.as_deref(),
                 is_completed: streamed.is_completed,
                 is_disconnected: !(exchange.is_ended || streamed.is_done),
             };
-            return Some(drafted(exchange, &request, answer, streamed.members.into_bytes()));
+            return Ok(drafted(exchange, &request, answer, streamed.members.into_bytes()));
         }
         let text = joined(&exchange.body);
-        let answer = self.answer(&text)?;
+        let answer = self.answer(&text).ok_or(Odd::Answer)?;
         let members = answer.members.to_vec();
         let is_disconnected = !exchange.is_ended;
         let told = Told { id: answer.id, model: answer.model, is_completed: answer.is_completed, is_disconnected };
-        Some(drafted(exchange, &request, told, members))
+        Ok(drafted(exchange, &request, told, members))
     }
 }
 

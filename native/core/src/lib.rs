@@ -48,7 +48,7 @@ mod testing;
 
 pub use batch::{Records, Stats, parse};
 pub use checksums::first_damaged;
-pub use draft::{Draft, Exchange};
+pub use draft::{Draft, Exchange, Odd};
 pub use error::{BatchError, PlanError};
 pub use framing::{Part, Place, Record, frame};
 pub use glance::{Answer, Glance, Names, Request, Schema, joined};

@@ -77,7 +77,8 @@ impl Glance {
     }
 
     /// The drafts of those of the captured exchanges (`dspark_json.capture.captured.Captured`) that are ordinary, of
-    /// these routes and of so many bytes at most, and the schemas that they refer to. Other threads run meanwhile.
+    /// these routes and of so many bytes at most, and the schemas that they refer to. Of others that are so large at
+    /// most, which half is out of the ordinary: "request" or "answer". Other threads run meanwhile.
     fn drafts<'py>(
         &self,
         exchanges: &Bound<'py, PyList>,

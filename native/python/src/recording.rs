@@ -15,9 +15,17 @@ const OK: u16 = 200;
 type Draft<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>, usize, bool, Option<String>);
 /// A schema that was asked for: its name, its text, how many records of the group refer to it, when the last one came.
 type Schema<'py> = (Option<String>, Bound<'py, PyBytes>, usize, i64);
-/// What `Glance.drafts` gives.
-pub(crate) type Drafts<'py> = (Vec<Option<Draft<'py>>>, Vec<Schema<'py>>);
+/// What `Glance.drafts` gives; `None` for an exchange that was not looked at.
+pub(crate) type Drafts<'py> = (Vec<Option<Looked<'py>>>, Vec<Schema<'py>>);
 type Part<'py> = (u64, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+/// What came of looking at an exchange.
+#[derive(IntoPyObject)]
+pub(crate) enum Looked<'py> {
+    Drafted(Draft<'py>),
+    /// The half that is out of the ordinary.
+    Declined(&'static str),
+}
 
 /// What is read of exchanges, and how much of it may be looked at.
 pub(crate) struct Limits {
@@ -29,24 +37,29 @@ pub(crate) struct Limits {
     pub(crate) keeps_settings: bool,
 }
 
-/// The drafts of those that are ordinary, and the schemas that they refer to.
+/// The drafts of those that are ordinary, which half is not of the others, and the schemas that the drafts refer to.
 pub(crate) fn drafts<'py>(exchanges: &Bound<'py, PyList>, glance: &core::Glance, limits: &Limits) -> Drafts<'py> {
     let py = exchanges.py();
     let captured: Vec<_> = exchanges.iter().map(|exchange| Held::of(&exchange, limits).ok()).collect();
     let seen: Vec<_> = captured.iter().map(|held| held.as_ref().map(Held::exchange)).collect();
     let size: usize = captured.iter().flatten().map(|held| held.size).sum();
-    let found = aside(py, size, || seen.iter().map(|exchange| glance.draft(exchange.as_ref()?)).collect::<Vec<_>>());
+    let look = |exchange: &Option<core::Exchange>| exchange.as_ref().map(|exchange| glance.draft(exchange));
+    let found = aside(py, size, || seen.iter().map(look).collect::<Vec<_>>());
     let mut schemas: Vec<((Option<String>, String), usize, i64)> = Vec::new();
     let mut made = Vec::with_capacity(found.len());
     for (draft, exchange) in found.into_iter().zip(&seen) {
-        let (Some(draft), Some(exchange)) = (draft, exchange) else {
-            made.push(None);
-            continue;
+        let (draft, exchange) = match (draft, exchange) {
+            (Some(Ok(draft)), Some(exchange)) => (draft, exchange),
+            (odd, _) => {
+                made.push(odd.and_then(Result::err).map(|odd| Looked::Declined(half(odd))));
+                continue;
+            }
         };
         let (members, left) = (PyBytes::new(py, &draft.members), draft.is_disconnected);
         let Some(schema) = draft.schema else {
             let whole = [&draft.head, b"null".as_slice(), &draft.tail].concat();
-            made.push(Some((PyBytes::new(py, &whole), None, members, 0, left, draft.untyped_model)));
+            let draft = (PyBytes::new(py, &whole), None, members, 0, left, draft.untyped_model);
+            made.push(Some(Looked::Drafted(draft)));
             continue;
         };
         let place = schemas.iter().position(|(known, ..)| *known == schema).unwrap_or_else(|| {
@@ -57,11 +70,18 @@ pub(crate) fn drafts<'py>(exchanges: &Bound<'py, PyList>, glance: &core::Glance,
         *count += 1;
         *last = (*last).max(exchange.received_at);
         let (head, tail) = (PyBytes::new(py, &draft.head), PyBytes::new(py, &draft.tail));
-        made.push(Some((head, Some(tail), members, place, left, draft.untyped_model)));
+        made.push(Some(Looked::Drafted((head, Some(tail), members, place, left, draft.untyped_model))));
     }
     let schemas = schemas.into_iter();
     let asked = schemas.map(|((name, text), count, last)| (name, PyBytes::new(py, text.as_bytes()), count, last));
     (made, asked.collect())
+}
+
+fn half(odd: core::Odd) -> &'static str {
+    match odd {
+        core::Odd::Request => "request",
+        core::Odd::Answer => "answer",
+    }
 }
 
 /// The lines and the index entries of records (pairs of meta and members), one part a segment.

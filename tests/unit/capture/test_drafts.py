@@ -76,7 +76,19 @@ def made(group: Sequence[Captured], mode: str = "settings") -> tuple[list[Record
 def drafted(captured: Captured, mode: str = "settings") -> bool:
     glance = Glance.load(mode)  # type: ignore[arg-type]
     assert glance is not None
-    return glance.drafts([captured])[0][0] is not None
+    return isinstance(glance.drafts([captured])[0][0], tuple)
+
+
+class Watched:
+    """The native glance, and what of it was called."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls.append(name)
+        return getattr(self._native, name)
 
 
 def values(members: bytes) -> object:
@@ -266,3 +278,37 @@ text = st.one_of(st.sampled_from([b"{}", ANSWER, b'{"stream":true,"n":2}']), st.
 )
 def test_any_exchanges_give_the_same_records_in_a_group_as_alone(group: list[Captured]) -> None:
     assert_same(group)
+
+
+STRICT = b'{"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object"}}}]}'
+ODD_ANSWER = b'{"id":"c","error":{"message":"x"},"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}'
+
+
+@pytest.mark.parametrize(
+    ("captured", "odd", "calls"),
+    [
+        (chat, tuple, []),
+        (lambda: chat(STRICT), "request", ["answer"]),
+        (lambda: chat(STRICT, ODD_ANSWER), "request", ["answer"]),
+        (lambda: chat(b"{}", ODD_ANSWER), "answer", ["request"]),
+        (lambda: chat(STRICT, EVENTS, headers=STREAM), "request", ["stream"]),
+        (lambda: chat(b"{}", [*EVENTS[:2], b"event: odd\n\n", *EVENTS[2:]], headers=STREAM), "answer", ["request"]),
+        (lambda: chat(b"{", ANSWER), "request", ["answer"]),
+        (lambda: chat(b"{}", ANSWER, status=400), None, ["request"]),
+        (lambda: chat(b"{}", ANSWER, raised="Error"), None, ["request", "answer"]),
+    ],
+)
+def test_no_half_of_an_exchange_that_is_out_of_the_ordinary_is_looked_at_twice(
+    captured: Any, odd: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = HookSettings.from_environment({})
+    maker = RecordMaker(hook, Registrar(), Pacer(), fail)  # type: ignore[arg-type]
+    glance = maker._glance
+    assert glance is not None
+    found = glance.drafts([captured()])[0][0]
+    assert isinstance(found, tuple) if odd is tuple else found == odd
+    watched = Watched(glance._native)
+    monkeypatch.setattr(glance, "_native", watched)
+    maker.make([captured()])
+    assert watched.calls == ["drafts", *calls]
+    assert_same([captured()])

@@ -3,7 +3,8 @@
 ``fixtures/pylibcudf/signatures.json`` has the signatures, as ``stub_signatures`` reads them out of the package's stubs.
 Where libcudf's sources say that it is unkind to odd input, this is too: it takes no notice of what follows the first
 value of a line, refuses all lines where some are no objects, takes any of the values of a name that is there twice, and
-gives what is left of a list that is there twice to the next one.
+gives what is left of a list that is there twice to the next one. Its conversions wrap, and read what is before an odd
+character, as those do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -51,25 +52,21 @@ def _stub_signature(package: Path, path: list[str]) -> list[str]:
     return [name for name in given if name not in {"self", "cls"}]
 
 
-@dataclass
-class _Column:
-    """Strings (bytes), or anything else as an Arrow array."""
+class _Type(str):
+    """A type by its name, and a decimal's scale."""
 
-    texts: list[bytes] | None = None
-    array: pa.Array | None = None
+    __slots__ = ("scale",)
+    scale: int
 
-    def to_arrow(self) -> pa.Array:
-        assert self.array is not None
-        return self.array
-
-    def data(self) -> _Span:
-        assert self.texts is not None
-        return _Span(b"".join(self.texts))
+    def id(self) -> str:
+        return str(self)
 
 
 @dataclass
-class _Span:
-    held: bytes
+class _Memory:
+    """Something in a GPU's memory: bytes, values, or which of the values are valid."""
+
+    held: Any
 
     @property
     def size(self) -> int:
@@ -77,11 +74,77 @@ class _Span:
 
 
 @dataclass
+class _Column:
+    """Values (those of strings are bytes), which of them are valid, and the columns inside."""
+
+    plc: HostCudf
+    kind: _Type
+    values: list[Any]
+    valid: list[bool]
+    inside: list[_Column] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def noted(*values: Any, **named: Any) -> Any:
+            self.plc.note(f"column.Column.{name}", values, named)
+            return getattr(type(self), f"_{name}")(self, *values, **named)
+
+        return noted
+
+    def _type(self) -> _Type:
+        return self.kind
+
+    def _size(self) -> int:
+        return len(self.valid)
+
+    def _null_count(self) -> int:
+        return self.valid.count(False)
+
+    def _null_mask(self) -> _Memory | None:
+        return None if all(self.valid) else _Memory(self.valid)
+
+    def _data(self) -> _Memory | None:
+        if self.kind != "STRING":
+            return None if self.inside else _Memory(self.values)
+        return _Memory(b"".join(self.values))
+
+    def _children(self) -> list[_Column]:
+        return self.inside
+
+    def _with_mask(self, mask: _Memory, null_count: int) -> _Column:
+        assert mask.held.count(False) == null_count
+        return _Column(self.plc, self.kind, self.values, mask.held, self.inside)
+
+    def _to_arrow(self, metadata: Any = None) -> pa.Array:
+        mask = pa.array([not one for one in self.valid], pa.bool_())
+        if self.kind == "STRUCT":
+            made = [one._to_arrow(of) for one, of in zip(self.inside, metadata.children_meta, strict=True)]
+            return pa.StructArray.from_arrays(made, names=[of.name for of in metadata.children_meta], mask=mask)
+        if self.kind == "LIST":
+            offsets, items = self.inside
+            made = items._to_arrow(metadata.children_meta[1])
+            return pa.ListArray.from_arrays(pa.array(offsets.values, pa.int32()), made, mask=mask)
+        zone = "" if metadata is None else metadata.timezone
+        kind = pa.timestamp("us", zone) if zone else _ARROW[self.kind]
+        values = [one.decode() for one in self.values] if self.kind == "STRING" else self.values
+        return pa.array([one if good else None for one, good in zip(values, self.valid, strict=True)], kind)
+
+
+_ARROW = {
+    "STRING": pa.string(),
+    "BOOL8": pa.bool_(),
+    "INT32": pa.int32(),
+    "INT64": pa.int64(),
+    "FLOAT64": pa.float64(),
+    "TIMESTAMP_MICROSECONDS": pa.timestamp("us"),
+}
+
+
+@dataclass
 class _Options:
     """The reader's options as they were set; also its builder."""
 
     plc: HostCudf
-    source: _Span
+    source: _Memory
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Callable[..., _Options]:
@@ -107,17 +170,31 @@ class HostCudf:
         known = json.loads(SIGNATURES.read_text(encoding="utf-8"))["signatures"]
         self._signatures = {name: _signature(given) for name, given in known.items()}
         call = self._call
-        self.TypeId = SimpleNamespace(STRING="STRING", STRUCT="STRUCT", LIST="LIST")
-        self.DataType = call("types.DataType", lambda kind: kind)
+        kinds = ("STRING", "STRUCT", "LIST", "DECIMAL64", "TIMESTAMP_SECONDS", *_ARROW)
+        self.TypeId = SimpleNamespace(**{kind: _Type(kind) for kind in kinds})
+        self.DataType = call("types.DataType", _data_type)
         self.gpumemoryview = call("gpumemoryview.gpumemoryview", _view)
-        self.Table = call("table.Table", list)
-        self.Scalar = SimpleNamespace(from_py=call("scalar.Scalar.from_py", str.encode))
+        self.Table = call("table.Table", _Table)
+        self.Scalar = SimpleNamespace(from_py=call("scalar.Scalar.from_py", _scalar))
         self.Column = _callable(
-            call("column.Column", _strings),
-            from_arrow=call("column.Column.from_arrow", lambda array: _Column(array=array)),
-            from_scalar=call("column.Column.from_scalar", lambda text, size: _Column(texts=[text] * size)),
+            call("column.Column", self._column),
+            from_arrow=call("column.Column.from_arrow", lambda array: self._made("INT32", array.to_pylist())),
+            from_scalar=call("column.Column.from_scalar", lambda text, size: self._made("STRING", [text] * size)),
         )
-        self.interop = SimpleNamespace(ColumnMetadata=SimpleNamespace)
+        self.interop = SimpleNamespace(
+            ColumnMetadata=lambda *, name, timezone, children_meta: SimpleNamespace(
+                name=name, timezone=timezone, children_meta=children_meta
+            )
+        )
+        self.transform = SimpleNamespace(
+            bools_to_mask=call("transform.bools_to_mask", lambda bools: _mask(bools.valid, bools.values))
+        )
+        self.copying = SimpleNamespace(copy_if_else=call("copying.copy_if_else", _copy_if_else))
+        self.unary = SimpleNamespace(cast=call("unary.cast", _cast))
+        self.binaryop = SimpleNamespace(
+            BinaryOperator=SimpleNamespace(TRUE_DIV="/"),
+            binary_operation=call("binaryop.binary_operation", _divided),
+        )
         self.strings = SimpleNamespace(
             regex_program=SimpleNamespace(
                 RegexProgram=SimpleNamespace(
@@ -131,6 +208,18 @@ class HostCudf:
             contains=SimpleNamespace(
                 count_re=call("strings.contains.count_re", _count),
                 contains_re=call("strings.contains.contains_re", _contains),
+                matches_re=call("strings.contains.matches_re", _matches),
+            ),
+            convert=SimpleNamespace(
+                convert_integers=SimpleNamespace(
+                    to_integers=call("strings.convert.convert_integers.to_integers", _to_integers)
+                ),
+                convert_fixed_point=SimpleNamespace(
+                    to_fixed_point=call("strings.convert.convert_fixed_point.to_fixed_point", _to_fixed_point)
+                ),
+                convert_booleans=SimpleNamespace(
+                    to_booleans=call("strings.convert.convert_booleans.to_booleans", _to_booleans)
+                ),
             ),
         )
         builder = call("io.json.JsonReaderOptions.builder", partial(_Options, self))
@@ -186,17 +275,53 @@ class HostCudf:
         for name, kind, inside in fields:
             values = [None if root is None else self._member(root, name, kind, inside) for root in roots]
             if any(value is not None for value in values):
-                columns[name] = pa.array(_passed_on(values, kind, inside), _type(kind, inside))
+                columns[name] = self._tree(_passed_on(values, kind, inside), kind, inside)
         names = [(name, _names(kind, inside)) for name, kind, inside in fields if name in columns]
-
-        def to_arrow(metadata: list[Any]) -> pa.Table:
-            assert [_named(one) for one in metadata] == names
-            return pa.table(columns)
-
         return SimpleNamespace(
-            tbl=SimpleNamespace(to_arrow=to_arrow),
+            tbl=_Table(list(columns.values())),
             column_names=lambda *, include_children: names if include_children else [name for name, _ in names],
         )
+
+    def _made(self, kind: str, values: list[Any]) -> _Column:
+        return _Column(self, _Type(kind), values, [True] * len(values))
+
+    def _tree(self, values: list[Any], kind: str, inside: list[Any]) -> _Column:
+        """The column of values as the reader gives it."""
+        valid = [value is not None for value in values]
+        if kind == "STRING":
+            texts = [b"" if value is None else value.encode() for value in values]
+            return _Column(self, _Type(kind), texts, valid, [self._made("INT32", [])])
+        if kind == "STRUCT":
+            members = [[None if value is None else value[name] for value in values] for name, *_ in inside]
+            children = [self._tree(of, *rest) for of, (_, *rest) in zip(members, inside, strict=True)]
+            return _Column(self, _Type(kind), [], valid, children)
+        ends = accumulate((len(value or ()) for value in values), initial=0)
+        items = self._tree([item for value in values for item in value or ()], *inside[0][1:])
+        return _Column(self, _Type(kind), [], valid, [self._made("INT32", list(ends)), items])
+
+    def _column(
+        self,
+        kind: _Type,
+        size: int,
+        data: _Memory | None,
+        mask: _Memory | None,
+        null_count: int,
+        offset: int,
+        children: list[_Column],
+    ) -> _Column:
+        valid = [True] * size if mask is None else mask.held
+        assert (len(valid), valid.count(False), offset) == (size, null_count, 0)
+        if kind == "STRING":
+            assert data is not None
+            (ends,) = children
+            assert (ends.kind, len(ends.values)) == ("INT32", size + 1)
+            return self._made("STRING", [data.held[begin:end] for begin, end in pairwise(ends.values)])
+        if kind in {"STRUCT", "LIST"}:
+            assert data is None
+            return _Column(self, kind, [], valid, children)
+        assert data is not None
+        assert not children
+        return _Column(self, kind, data.held, valid)
 
     def _member(self, value: Value, name: str, kind: str, inside: list[Any]) -> Any:
         """What is read of a member; ``_Left`` where a list is there twice."""
@@ -272,47 +397,122 @@ def _buffer(data: memoryview) -> bytes:
     return bytes(data)
 
 
-def _view(held: Any) -> _Span:
+def _view(held: Any) -> _Memory:
     if isinstance(held, bytes):
-        return _Span(held)
+        return _Memory(held)
     shape, (pointer, _) = (held.__cuda_array_interface__[name] for name in ("shape", "data"))
-    return _Span(ctypes.string_at(pointer, shape[0]))
+    return _Memory(ctypes.string_at(pointer, shape[0]))
 
 
-def _strings(
-    kind: str, size: int, data: _Span, mask: None, null_count: int, offset: int, children: list[_Column]
-) -> _Column:
-    assert (kind, mask, null_count, offset) == ("STRING", None, 0, 0)
-    ends = children[0].to_arrow()
-    assert ends.type == pa.int32()
-    assert len(ends) == size + 1
-    bounds = ends.to_pylist()
-    return _Column(texts=[data.held[begin:end] for begin, end in pairwise(bounds)])
+@dataclass
+class _Table:
+    held: list[_Column]
+
+    def columns(self) -> list[_Column]:
+        return self.held
+
+    def to_arrow(self, metadata: list[Any]) -> pa.Table:
+        made = {of.name: one._to_arrow(of) for one, of in zip(self.held, metadata, strict=True)}
+        return pa.table(made)
+
+
+def _data_type(kind: str, scale: int = 0) -> _Type:
+    made = _Type(kind)
+    made.scale = scale
+    return made
+
+
+def _scalar(value: Any, dtype: _Type | None = None) -> Any:
+    assert value is not None or dtype is not None
+    return value.encode() if isinstance(value, str) else value
+
+
+def _mask(valid: list[bool], values: list[Any]) -> tuple[_Memory, int]:
+    mask = [there and bool(value) for there, value in zip(valid, values, strict=True)]
+    return _Memory(mask), mask.count(False)
+
+
+def _other(column: _Column, kind: str, values: list[Any]) -> _Column:
+    """Other values of a column, null where it is."""
+    return _Column(column.plc, _Type(kind), values, column.valid)
 
 
 def _strip(column: _Column, side: str, what: bytes) -> _Column:
-    assert column.texts is not None
     assert side == "RIGHT"
-    return _Column(texts=[text.rstrip(what) for text in column.texts])
+    return _other(column, "STRING", [text.rstrip(what) for text in column.values])
 
 
-def _concatenate(columns: list[_Column], separator: bytes) -> _Column:
-    rows = zip(*(column.texts or () for column in columns), strict=True)
-    return _Column(texts=[separator.join(row) for row in rows])
+def _concatenate(table: _Table, separator: bytes) -> _Column:
+    rows = zip(*(column.values for column in table.held), strict=True)
+    return _other(table.held[0], "STRING", [separator.join(row) for row in rows])
 
 
 def _count(column: _Column, program: re.Pattern[bytes]) -> _Column:
-    return _Column(array=pa.array([len(program.findall(text)) for text in column.texts or ()], pa.int32()))
+    return _other(column, "INT32", [len(program.findall(text)) for text in column.values])
 
 
 def _contains(column: _Column, program: re.Pattern[bytes]) -> _Column:
-    return _Column(array=pa.array([program.search(text) is not None for text in column.texts or ()], pa.bool_()))
+    return _other(column, "BOOL8", [program.search(text) is not None for text in column.values])
 
 
-def _type(kind: str, inside: list[Any]) -> pa.DataType:
-    if kind == "STRUCT":
-        return pa.struct([pa.field(name, _type(*rest)) for name, *rest in inside])
-    return pa.list_(_type(*inside[0][1:])) if kind == "LIST" else pa.string()
+def _matches(column: _Column, program: re.Pattern[bytes]) -> _Column:
+    return _other(column, "BOOL8", [program.match(text) is not None for text in column.values])
+
+
+def _copy_if_else(first: Any, second: _Column, mask: _Column) -> _Column:
+    assert first is None
+    valid = [
+        there and not (value and known)
+        for there, value, known in zip(second.valid, mask.values, mask.valid, strict=True)
+    ]
+    values = [value if there else b"" for value, there in zip(second.values, valid, strict=True)]
+    return _Column(second.plc, second.kind, values, valid, second.inside)
+
+
+def _wrapped(number: int, bits: int) -> int:
+    """What is left of an integer in so many bits."""
+    return (number + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+def _to_integers(column: _Column, kind: _Type) -> _Column:
+    """``string_to_int.cuh``: what is before the first character that is no digit, wrapped."""
+    numbers = []
+    for text in column.values:
+        found = re.match(rb"[-+]?[0-9]*", text)
+        assert found is not None
+        digits = found[0].lstrip(b"+")
+        numbers.append(_wrapped(_wrapped(int(digits) if digits.strip(b"-") else 0, 64), int(kind[3:])))
+    return _other(column, kind, numbers)
+
+
+def _to_fixed_point(column: _Column, kind: _Type) -> _Column:
+    """``fixed_point.cuh``: the digits before an exponent, in units of the scale, cut off behind it, wrapped."""
+    assert kind == "DECIMAL64"
+    numbers = []
+    for text in column.values:
+        sign, whole, decimals, exponent = _PARTS.match(text).groups()  # type: ignore[union-attr]
+        power = int(exponent or 0) - len(decimals or b"") - kind.scale
+        digits = int((whole + (decimals or b"")) or 0)
+        value = digits * 10**power if power >= 0 else digits // 10**-power
+        numbers.append(_wrapped(-value if sign == b"-" else value, 64))
+    return _other(column, kind, numbers)
+
+
+_PARTS = re.compile(rb"([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]{1,4}))?")
+
+
+def _to_booleans(column: _Column, true: bytes) -> _Column:
+    return _other(column, "BOOL8", [text == true for text in column.values])
+
+
+def _cast(column: _Column, kind: _Type) -> _Column:
+    assert (column.kind, kind) == ("TIMESTAMP_SECONDS", "TIMESTAMP_MICROSECONDS"), "no other is known to be there"
+    return _other(column, kind, [_wrapped(value * 1_000_000, 64) for value in column.values])
+
+
+def _divided(first: _Column, second: float, operator: str, kind: _Type) -> _Column:
+    assert (first.kind, operator, kind) == ("INT64", "/", "FLOAT64")
+    return _other(first, kind, [float(value) / second for value in first.values])
 
 
 def _names(kind: str, inside: list[Any]) -> list[Any]:
@@ -320,7 +520,3 @@ def _names(kind: str, inside: list[Any]) -> list[Any]:
     if kind == "STRUCT":
         return [(name, _names(*rest)) for name, *rest in inside]
     return [("offsets", []), ("element", _names(*inside[0][1:]))] if kind == "LIST" else [("offsets", [])]
-
-
-def _named(metadata: Any) -> tuple[str, list[Any]]:
-    return metadata.name, [_named(one) for one in metadata.children_meta]

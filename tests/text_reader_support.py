@@ -2,7 +2,8 @@
 
 It notes the calls made, and does what cuDF's reader is documented to do: members that were not asked for are left out,
 of duplicates the last one counts, a value of another kind than asked for is null (but any is a text), a row that is not
-JSON is null in all members.
+JSON is null in all members. Texts that match the pattern of their field's conversion it gives as values, by way of
+Python's own numbers.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dspark_json.engine.conversions import LEFT, VALUE
 from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
 from dspark_json.engine.text_fields import TextField, text_type
 from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, TextBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dspark_json.engine.conversions import Conversion
 
 
 @dataclass
@@ -42,7 +47,7 @@ class HostTextReader:
         rows = [_row(line, members) for line in lines]
         kind = pa.struct([pa.field(one.name, text_type(one)) for one in members])
         return TextBatch(
-            rows=pa.array(rows, kind),
+            rows=_struct(pa.array(rows, kind), members),
             members=pa.array([len(re.findall(MEMBER, text)) for text in texts], pa.int32()),
             nulls=pa.array([len(re.findall(NULL_MEMBER, text)) for text in texts], pa.int32()),
             odd=pa.array([re.search(ODD, text) is not None for text in texts], pa.bool_()),
@@ -70,3 +75,36 @@ def _value(value: Value, wanted: TextField) -> Any:
     if wanted.item is not None:
         return [_value(item, wanted.item) for item in value.items()] if value.kind == Kind.ARRAY else None
     return f'"{value.string()}"' if value.kind == Kind.STRING else value.raw()
+
+
+def _struct(column: pa.StructArray, members: Sequence[TextField]) -> pa.StructArray:
+    made = [_converted(part, one) for part, one in zip(column.flatten(), members, strict=True)]
+    return pa.StructArray.from_arrays(made, names=[one.name for one in members], mask=pc.is_null(column))
+
+
+def _converted(column: pa.Array, wanted: TextField) -> pa.Array:
+    if wanted.members is not None:
+        return _struct(column, wanted.members)
+    if wanted.item is not None:
+        items = _converted(column.values, wanted.item)
+        return pa.ListArray.from_arrays(column.offsets, items, mask=pc.is_null(column))
+    if wanted.conversion is None or column.null_count == len(column):
+        return column
+    texts, conversion = column.to_pylist(), wanted.conversion
+    plain = [text is not None and re.search(conversion.pattern, text) is not None for text in texts]
+    values = [converted(text, conversion) if good else None for text, good in zip(texts, plain, strict=True)]
+    left = [None if good else text for text, good in zip(texts, plain, strict=True)]
+    made = pa.array(values, conversion.type)
+    if not any(text is not None for text in left):
+        return made
+    both = [made, pa.array(left, pa.string())]
+    return pa.StructArray.from_arrays(both, names=[VALUE, LEFT], mask=pc.is_null(column))
+
+
+def converted(text: str, conversion: Conversion) -> Any:
+    """What a text is that matches the pattern of a conversion."""
+    if pa.types.is_boolean(conversion.type):
+        return text == "true"
+    if pa.types.is_floating(conversion.type):
+        return float(text)
+    return int(text) * (1_000_000 if conversion.unit == "s" else 1)

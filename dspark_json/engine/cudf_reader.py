@@ -1,5 +1,7 @@
 """The text reader on a GPU: pylibcudf's JSON reader, and its regular expressions for counting (DESIGN §7).
 
+What becomes of the texts before they leave the GPU is in ``cudf_conversions``.
+
 Not ``read_json_from_string_column``: it takes neither the option that keeps the quotes of strings nor the strict
 validation, and without these neither a number can be told from a string nor an invalid value from a valid one.
 
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dspark_json.engine.cudf_conversions import CudfConversions
 from dspark_json.engine.text_fields import TextField, text_type
 from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, BatchRefusedError, TextBatch
 from dspark_json.errors import EngineFailedError, EngineUnavailableError
@@ -71,6 +74,7 @@ class CudfTextReader:
         program = pylibcudf.strings.regex_program.RegexProgram.create
         flags = pylibcudf.strings.regex_flags.RegexFlags.DEFAULT
         self._member, self._null_member, self._odd = (program(p, flags) for p in (MEMBER, NULL_MEMBER, ODD))
+        self._conversions = CudfConversions(pylibcudf)
 
     def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
         """See ``TextReader.read``."""
@@ -111,9 +115,10 @@ class CudfTextReader:
         return strings.combine.concatenate(plc.Table([head, bare, tail]), text("")).data()
 
     def _rows(self, span: Any, count: int, members: Sequence[TextField]) -> pa.StructArray:
-        found = self._plc.io.json.read_json(self.options(span, members))
+        asked = (TextField(_LINE, members=tuple(members)), _END)
+        found = self._plc.io.json.read_json(self.options(span, asked))
         names = found.column_names(include_children=True)
-        table = pa.table(found.tbl.to_arrow(metadata=[self._metadata(one) for one in names]))
+        table = self._conversions.table(found.tbl.columns(), names, asked)
         if table.num_rows != count:
             raise BatchRefusedError(f"it read {table.num_rows} rows out of {count} lines")
         given = {name: _array(table.column(name)) for name in table.column_names}
@@ -128,13 +133,12 @@ class CudfTextReader:
         return pa.StructArray.from_arrays(rows.flatten(), names=[one.name for one in members])
 
     def options(self, source: Any, members: Sequence[TextField]) -> Any:
-        """How cuDF's reader is asked for these members of the lines in a span of memory, each in its object."""
+        """How cuDF's reader is asked for these members of the lines in a span of memory."""
         io = self._plc.io
-        wrapped = (TextField(_LINE, members=tuple(members)), _END)
         options = (
             io.json.JsonReaderOptions.builder(io.types.SourceInfo([source]))
             .lines(val=True)
-            .dtypes([self._dtype(one) for one in wrapped])
+            .dtypes([self._dtype(one) for one in members])
             .prune_columns(val=True)
             .keep_quotes(val=True)
             .mixed_types_as_string(val=True)
@@ -179,11 +183,6 @@ class CudfTextReader:
         if one.item is not None:
             return one.name, self._plc.DataType(kinds.LIST), [self._dtype(one.item)]
         return one.name, self._plc.DataType(kinds.STRING), []
-
-    def _metadata(self, named: tuple[str, list[Any]]) -> Any:
-        name, children = named
-        metadata = self._plc.interop.ColumnMetadata
-        return metadata(name=name, children_meta=[self._metadata(child) for child in children])
 
 
 class _DeviceBytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dspark_json.engine.conversions import TO_BIGINT, TO_INT, parts
 from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER
 from dspark_json.schema.fields import timestamp_unit, wire_names
 
@@ -29,8 +30,6 @@ MOST_OPENINGS: Final = 100  # openings in the text of a value that is kept as te
 _LAST_SECOND: Final = 253_402_300_799
 _STRING: Final = pa.scalar(None, pa.string())
 
-_INTEGER: Final = r"^-?(0|[1-9][0-9]{0,17})$"
-_SHORT_INTEGER: Final = r"^-?(0|[1-9][0-9]{0,8})$"
 # What can neither overflow nor have more digits than any parser takes exactly.
 _NUMBER: Final = r"^-?[0-9]{1,17}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$"
 _SECONDS: Final = r"^(0|[1-9][0-9]{0,11})$"
@@ -117,12 +116,13 @@ def _seen_inside(column: pa.Array, one: TextField) -> pa.Array | None:
     if one.item is not None and pa.types.is_list(column.type):
         inside = _seen_inside(column.values, one.item)
         return None if inside is None else per_list(column, inside)
-    if one.members is not None or one.item is not None or not pa.types.is_string(column.type):
+    texts = None if one.members is not None or one.item is not None else parts(column)[1]
+    if texts is None or not pa.types.is_string(texts.type):
         return None
-    raw = _is_container(column)
+    raw = _is_container(texts)
     if not pc.any(raw).as_py():
         return None
-    texts = pc.if_else(raw, column, pa.scalar("", pa.string()))
+    texts = pc.if_else(raw, texts, pa.scalar("", pa.string()))
     found = pc.subtract(
         pc.count_substring_regex(texts, pattern=MEMBER), pc.count_substring_regex(texts, pattern=NULL_MEMBER)
     )
@@ -142,10 +142,14 @@ def _column(texts: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
         return _struct(texts, wanted, declared)
     if pa.types.is_list(kind):
         return _list(texts, wanted, declared)
-    if not pa.types.is_string(texts.type) or pa.types.is_map(kind):
+    values, left = parts(texts)
+    if pa.types.is_map(kind) or (values is not None and values.type != kind):
         return Built(pa.nulls(length, kind), pc.is_valid(texts))
-    column, good = _scalar(texts, kind, timestamp_unit(declared))
-    return Built(column, pc.and_(pc.is_valid(texts), pc.invert(good)))
+    if left is None:
+        return Built(values, nothing(length))
+    column, good = _scalar(left, kind, timestamp_unit(declared))
+    bad = pc.and_(pc.is_valid(left), pc.invert(good))
+    return Built(column if values is None else pc.coalesce(values, column), bad)
 
 
 def _struct(texts: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
@@ -193,9 +197,9 @@ def _scalar(texts: pa.Array, kind: pa.DataType, unit: str | None) -> tuple[pa.Ar
     if pa.types.is_float64(kind):
         pattern = _NUMBER
     elif kind == pa.int64():
-        pattern = _INTEGER
+        pattern = TO_BIGINT.pattern
     else:
-        pattern = _SHORT_INTEGER
+        pattern = TO_INT.pattern
     good = true(pc.match_substring_regex(texts, pattern=pattern))
     return pc.if_else(good, texts, _STRING).cast(kind), good
 

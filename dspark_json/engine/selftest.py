@@ -1,7 +1,8 @@
 """Whether a text reader does what the GPU engine's proof expects of it, asked of the reader itself (DESIGN §7).
 
-Versions of cuDF differ in how they take what is not quite JSON. So before the first batch a few hundred records, odd
-ones of every kind that is known, go through it, and their rows must be those of the native engine.
+Versions of cuDF differ in how they take what is not quite JSON. So before the first batch some thousand records, odd
+ones of every kind that is known and numbers around every edge, go through it, and their rows must be those of the
+native engine.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _KIND: Final = pa.struct(
         pa.field("b", pa.string()),
         pa.field("c", pa.float64()),
         pa.field("d", pa.bool_()),
+        pa.field("i", pa.int32()),
         pa.field("l", pa.list_(pa.struct([pa.field("x", pa.float64()), pa.field("y", pa.string())]))),
         pa.field("s", pa.list_(pa.int64())),
         pa.field("größe", pa.struct([pa.field("k", pa.string())])),
@@ -47,7 +49,27 @@ _PLAIN: Final = (
     r'{"b":12.50}',
     r'{"c":1e3,"l":[]}',
     ' {\n\t"a" : 7 }\r\n',
+    r'{"a":-999999999999999999,"i":999999999,"d":false}',
+    r'{"a":9007199254740993,"i":-999999999,"s":[-0,12345678901]}',
+    r'{"l":[{"x":99999999.9999999},{"x":-99999999.9999999},{"x":0.0},{"x":-0.0000001},{"x":8.41},{"x":12.1234567}]}',
 )
+# Numbers around each edge there is: of the patterns that say what is converted, of 32 and 64 bits, of what a double
+# holds; and what is no number.
+_NUMBERS: Final = """
+0 -0 00 01 -01 +1 .5 1. 1.0 -1.0 1e0 1e3 1E3 1e+3 1e-3 1e22 1e23 -1e22 5e-324 2e-324 1e308 2e308 7e-6122 1e400
+0.0 -0.0 0.00 -0.00 0e0 -0e0 0.5 -0.5 -0.50 0.1 0.2 0.3 1.1 1.005 2.675 8.41 12.99 -12.99 123456.789 1.10 10.010
+0.0000001 -0.0000001 0.00000001 -0.00000001 0.9999999 0.99999999 0.12345678 -0.1234567 1.00000001
+99999999 99999999.9 99999999.9999999 -99999999.9999999 99999999.99999999 100000000 100000000.1 -100000000.1
+123456789.123456 1234567.12345678 12345678.1234567 0.123456789012345 0.1234567890123456 0.12345678901234567
+123456789012345 1234567890123456 12345678901234567 1234567890.12345678 -0.001134384120814502
+999999999 -999999999 1000000000 2147483647 2147483648 -2147483648 -2147483649 4294967295 4294967296 4294967297
+9007199254740991 9007199254740992 9007199254740993 -9007199254740993 9007199254740995.0
+99999999999 100000000000 253402300799 253402300800 99999999999999999 100000000000000000 253402300799999999
+999999999999999999 -999999999999999999 1000000000000000000 1234567890123456789 9223372036854775807
+9223372036854775808 -9223372036854775808 -9223372036854775809 10000000000000000000 12345678901234567890
+18446744073709551615 18446744073709551616 18446744073709551617 340282366920938463463374607431768211457
+true false tru NaN Infinity -Infinity nan inf -inf 0x10 1_000 1,000 -- - 12a 1e 1e+ -.5 1.2.3
+"""
 _ODD: Final = (
     r'{"a":1,"a":2}',
     r'{"a":1,"a":null}',
@@ -139,6 +161,7 @@ _RECORDS: Final = (
     r'{"_dspark":{"completed":true},"kv_transfer_params":{"a":[1,{"b":null}]},"created":253402300800}',
 )
 _REPEATS: Final = 5
+_REPEATS_OF_NUMBERS: Final = 3
 _GROUP: Final = 16
 TRIAL_BYTES: Final = 16 << 20
 
@@ -176,9 +199,13 @@ def self_test(reader: TextReader, native: Engine) -> str:
             return f"{left_over} of {len(lines)} plain records were not read by it"
     for plan in (typed, untyped):
         for group in (odd[i : i + _GROUP] for i in range(0, len(odd), _GROUP)):
-            if _difference(engine, native, _among(plain, group), plan):
-                alone = ((one, _difference(engine, native, _among(plain, [one]), plan)) for one in group)
-                return next((f"{what} for {one!r}" for one, what in alone if what), f"other rows for {group!r}")
+            problem = _difference_among(engine, native, plain, group, plan)
+            if problem:
+                return problem
+    for numbers in (_numbers_in_contents(), _numbers_in_records()):
+        problem = _difference_among(engine, native, plain, numbers, typed, _REPEATS_OF_NUMBERS)
+        if problem:
+            return problem
     return ""
 
 
@@ -200,9 +227,39 @@ def trial(reader: TextReader, native: Engine, size: int = TRIAL_BYTES) -> tuple[
     return min(seconds(gpu), seconds(gpu)), min(seconds(native), seconds(native))
 
 
-def _among(plain: Sequence[bytes], odd: Sequence[bytes]) -> list[bytes]:
+def _difference_among(
+    engine: Engine,
+    native: Engine,
+    plain: Sequence[bytes],
+    odd: Sequence[bytes],
+    plan: ParsePlan,
+    repeats: int = _REPEATS,
+) -> str:
+    """What is wrong with odd ones among plain ones, and with which; empty where nothing is."""
+    if not _difference(engine, native, _among(plain, odd, repeats), plan):
+        return ""
+    alone = ((one, _difference(engine, native, _among(plain, [one]), plan)) for one in odd)
+    return next((f"{what} for {one!r}" for one, what in alone if what), f"other rows for {odd!r}")
+
+
+def _among(plain: Sequence[bytes], odd: Sequence[bytes], repeats: int = _REPEATS) -> list[bytes]:
     """The odd ones, each with enough plain ones that the batch is taken apart."""
-    return [line for one in odd for line in (*plain[:_REPEATS], one)]
+    return [line for one in odd for line in (*plain[:repeats], one)]
+
+
+def _numbers_in_contents() -> list[bytes]:
+    """Answers with one member, a number that may or may not be one of its type."""
+    kinds = ('"a":%s', '"c":%s', '"d":%s', '"i":%s', '"l":[{"x":%s}]', '"s":[7,%s]')
+    return [_answer("{" + kind % number + "}") for kind in kinds for number in _NUMBERS.split()]
+
+
+def _numbers_in_records() -> list[bytes]:
+    """Records of which one number may or may not be one of its type."""
+    kinds = (
+        '{"_dspark":{"completed":true},"created":%s}\n',
+        '{"_dspark":{"completed":true,"received_at":%s},"id":"a"}\n',
+    )
+    return [(kind % number).encode() for kind in kinds for number in _NUMBERS.split()]
 
 
 def _answer(content: str) -> bytes:

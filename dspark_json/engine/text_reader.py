@@ -39,9 +39,16 @@ class BatchRefusedError(Exception):
 class TextBatch:
     """Values that a reader read, one row each.
 
-    ``rows`` has the members asked for (``text_type``), strings with their quotes but without their escapes, other
-    values as written; a line that is not one JSON object, and nothing else, is null in all members. ``members`` and
-    ``nulls`` count ``MEMBER`` and ``NULL_MEMBER`` in each line's text, ``odd`` says whether ``ODD`` is in it.
+    ``rows`` has the members asked for, strings with their quotes but without their escapes, other values as written
+    (``text_type``); a line that is not one JSON object, and nothing else, is null in all members.
+
+    Where a field has a ``conversion``, texts that match its pattern, and no others, are given as values instead. A
+    column of nothing but such texts (and nulls) has the conversion's type; one of which some are left over is a struct
+    of a ``VALUE`` of that type and a ``LEFT`` text, null where both are, else with one of the two; a column without
+    any value may stay one of texts.
+
+    ``members`` and ``nulls`` count ``MEMBER`` and ``NULL_MEMBER`` in each line's text, ``odd`` says whether ``ODD`` is
+    in it.
     """
 
     rows: pa.StructArray

@@ -459,14 +459,14 @@ def _matches(column: _Column, program: re.Pattern[bytes]) -> _Column:
     return _other(column, "BOOL8", [program.match(text) is not None for text in column.values])
 
 
-def _copy_if_else(first: Any, second: _Column, mask: _Column) -> _Column:
-    assert first is None
-    valid = [
-        there and not (value and known)
-        for there, value, known in zip(second.valid, mask.values, mask.valid, strict=True)
-    ]
-    values = [value if there else b"" for value, there in zip(second.values, valid, strict=True)]
-    return _Column(second.plc, second.kind, values, valid, second.inside)
+def _copy_if_else(first: Any, second: Any, mask: _Column) -> _Column:
+    """One of the two is a column of strings, the other a null."""
+    column, taken = (first, True) if second is None else (second, False)
+    assert (first is None) is not (second is None)
+    chosen = [(known and value) is taken for value, known in zip(mask.values, mask.valid, strict=True)]
+    valid = [there and here for there, here in zip(column.valid, chosen, strict=True)]
+    values = [value if there else b"" for value, there in zip(column.values, valid, strict=True)]
+    return _Column(column.plc, column.kind, values, valid, column.inside)
 
 
 def _wrapped(number: int, bits: int) -> int:

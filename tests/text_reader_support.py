@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dspark_json.engine.conversions import LEFT, VALUE
+from dspark_json.engine.conversions import DIGITS, LEFT, VALUE
 from dspark_json.engine.json_spans import JsonSyntaxError, Kind, Value, parse
 from dspark_json.engine.text_fields import TextField, text_type
-from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, TextBatch
+from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, OPENING, TextBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,7 @@ class HostTextReader:
             rows=_struct(pa.array(rows, kind), members),
             members=pa.array([len(re.findall(MEMBER, text)) for text in texts], pa.int32()),
             nulls=pa.array([len(re.findall(NULL_MEMBER, text)) for text in texts], pa.int32()),
+            openings=pa.array([len(re.findall(OPENING, text)) for text in texts], pa.int32()),
             odd=pa.array([re.search(ODD, text) is not None for text in texts], pa.bool_()),
         )
 
@@ -91,14 +92,20 @@ def _converted(column: pa.Array, wanted: TextField) -> pa.Array:
     if wanted.conversion is None or column.null_count == len(column):
         return column
     texts, conversion = column.to_pylist(), wanted.conversion
-    plain = [text is not None and re.search(conversion.pattern, text) is not None for text in texts]
-    values = [converted(text, conversion) if good else None for text, good in zip(texts, plain, strict=True)]
-    left = [None if good else text for text, good in zip(texts, plain, strict=True)]
-    made = pa.array(values, conversion.type)
-    if not any(text is not None for text in left):
-        return made
-    both = [made, pa.array(left, pa.string())]
-    return pa.StructArray.from_arrays(both, names=[VALUE, LEFT], mask=pc.is_null(column))
+    parts: dict[str, list[Any]] = {name: [None] * len(texts) for name in (VALUE, DIGITS, LEFT)}
+    for i, text in enumerate(texts):
+        if text is None:
+            continue
+        if re.search(conversion.pattern, text):
+            parts[VALUE][i] = converted(text, conversion)
+        else:
+            parts[DIGITS if conversion.digits and re.search(conversion.digits, text) else LEFT][i] = text
+    values = pa.array(parts.pop(VALUE), conversion.type)
+    others = {name: part for name, part in parts.items() if part.count(None) < len(part)}
+    if not others:
+        return values
+    columns = [values, *(pa.array(part, pa.string()) for part in others.values())]
+    return pa.StructArray.from_arrays(columns, names=[VALUE, *others], mask=pc.is_null(column))
 
 
 def converted(text: str, conversion: Conversion) -> Any:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dspark_json.engine.base import ParsePlan, ParseStats, RecordSpans, log_batch
-from dspark_json.engine.plain_answers import MOST_LEFT_OVER, PlainRows, plain_rows, read_records, replaced
+from dspark_json.engine.plain_answers import MOST_LEFT_OVER, PlainRows, plain_rows, replaced
 from dspark_json.engine.text_reader import BatchRefusedError
 from dspark_json.errors import EngineFailedError
 from dspark_json.schema.envelope import RECORD_COLUMN
@@ -57,7 +57,7 @@ class CudfEngine:
         pointer: int | None = getattr(spans, "device_pointer", None)
         data = spans.buffer[:size] if pointer is None else pointer
         try:
-            rows = plain_rows(read_records(self._reader, spans, plan, data), spans, plan, self._reader)
+            rows = plain_rows(self._reader, spans, plan, data)
         except BatchRefusedError as refusal:
             self._tell(refusal, spans)
             batch, stats = self._left_over(spans, plan)
@@ -96,6 +96,9 @@ class CudfEngine:
         order = pa.array(place, pa.int64())
         columns = []
         for field, ours, native in zip(plan.columns, rows.batch.columns, batch.columns, strict=True):
+            if ours.null_count == len(ours) and native.null_count == len(native):
+                columns.append(ours)  # as most are
+                continue
             theirs = native
             if field.name == RECORD_COLUMN:
                 theirs = replaced(native, field.type, {"seq": numbers}, mask=native.is_null())

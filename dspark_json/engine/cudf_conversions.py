@@ -19,6 +19,7 @@ import pyarrow as pa
 from dspark_json.engine.conversions import (
     CONVERSIONS,
     DECIMALS,
+    DIGITS,
     LEFT,
     TO_BIGINT,
     TO_BOOLEAN,
@@ -44,7 +45,8 @@ class CudfConversions:
         self._plc = pylibcudf
         program = pylibcudf.strings.regex_program.RegexProgram.create
         flags = pylibcudf.strings.regex_flags.RegexFlags.DEFAULT
-        self._programs = {one: program(one.pattern, flags) for one in CONVERSIONS}
+        patterns = {pattern for one in CONVERSIONS for pattern in (one.pattern, one.digits) if pattern is not None}
+        self._programs = {pattern: program(pattern, flags) for pattern in patterns}
 
     def table(
         self, columns: Sequence[Any], names: Sequence[tuple[str, list[Any]]], fields: Sequence[TextField]
@@ -73,20 +75,26 @@ class CudfConversions:
         return self._like(column, [one for one, _ in made]), self._named(title, [one for _, one in made])
 
     def _converted(self, texts: Any, title: str, conversion: Conversion) -> tuple[Any, Any]:
-        """A column of texts as one of values; or of both, where some are left over."""
-        plc, size = self._plc, texts.size()
-        if texts.null_count() == size:
+        """A column of texts as one of values; or of its parts, where some are left over."""
+        plc = self._plc
+        if texts.null_count() == texts.size():
             return texts, self._named(title)
-        proved = plc.strings.contains.matches_re(texts, self._programs[conversion])
+        proved = plc.strings.contains.matches_re(texts, self._programs[conversion.pattern])
         mask, without = plc.transform.bools_to_mask(proved)  # what is null is false there
         values = self._values(texts, conversion).with_mask(mask, without)
         zone = getattr(conversion.type, "tz", "")
         if without == texts.null_count():
             return values, self._named(title, zone=zone)
         nothing = plc.Scalar.from_py(None, texts.type())
-        left = plc.copying.copy_if_else(nothing, texts, proved)
-        both = self._like(texts, [values, left], plc.TypeId.STRUCT)
-        return both, self._named(title, [self._named(VALUE, zone=zone), self._named(LEFT)])
+        parts, left = [(VALUE, values)], plc.copying.copy_if_else(nothing, texts, proved)
+        if conversion.digits is not None:
+            numbers = plc.strings.contains.matches_re(left, self._programs[conversion.digits])
+            parts.append((DIGITS, plc.copying.copy_if_else(left, nothing, numbers)))
+            left = plc.copying.copy_if_else(nothing, left, numbers)
+        if left.null_count() < left.size():
+            parts.append((LEFT, left))
+        column = self._like(texts, [one for _, one in parts], plc.TypeId.STRUCT)
+        return column, self._named(title, [self._named(name, zone=zone * (name == VALUE)) for name, _ in parts])
 
     def _values(self, texts: Any, conversion: Conversion) -> Any:
         """All texts as values; what those are that do not match the pattern does not matter."""

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from dspark_json.engine.cudf_conversions import CudfConversions
 from dspark_json.engine.text_fields import TextField, text_type
-from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, BatchRefusedError, TextBatch
+from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, ODD, OPENING, BatchRefusedError, TextBatch
 from dspark_json.errors import EngineFailedError, EngineUnavailableError
 from dspark_json.extras import installing
 
@@ -73,7 +73,9 @@ class CudfTextReader:
         self._pooled = False
         program = pylibcudf.strings.regex_program.RegexProgram.create
         flags = pylibcudf.strings.regex_flags.RegexFlags.DEFAULT
-        self._member, self._null_member, self._odd = (program(p, flags) for p in (MEMBER, NULL_MEMBER, ODD))
+        self._member, self._null_member, self._opening, self._odd = (
+            program(pattern, flags) for pattern in (MEMBER, NULL_MEMBER, OPENING, ODD)
+        )
         self._conversions = CudfConversions(pylibcudf)
 
     def read(self, data: memoryview | int, ends: Sequence[int], members: Sequence[TextField]) -> TextBatch:
@@ -103,6 +105,7 @@ class CudfTextReader:
             rows=rows,
             members=_array(count(column, self._member).to_arrow()),
             nulls=_array(count(column, self._null_member).to_arrow()),
+            openings=_array(count(column, self._opening).to_arrow()),
             odd=_array(contains(column, self._odd).to_arrow()),
         )
 

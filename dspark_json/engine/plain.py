@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dspark_json.engine.conversions import TO_BIGINT, TO_INT, parts
-from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER
+from dspark_json.engine.conversions import conversion_to, parts
+from dspark_json.engine.text_reader import MEMBER, NULL_MEMBER, OPENING
 from dspark_json.schema.fields import timestamp_unit, wire_names
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ MOST_OPENINGS: Final = 100  # openings in the text of a value that is kept as te
 _LAST_SECOND: Final = 253_402_300_799
 _STRING: Final = pa.scalar(None, pa.string())
 
-# What can neither overflow nor have more digits than any parser takes exactly.
-_NUMBER: Final = r"^-?[0-9]{1,17}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$"
 _SECONDS: Final = r"^(0|[1-9][0-9]{0,11})$"
 _MICROS: Final = r"^(0|[1-9][0-9]{0,16})$"
 
@@ -64,7 +62,7 @@ def prove(batch: TextBatch, members: Sequence[TextField]) -> Proof:
 def member(rows: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     """A member of a struct as the reader gave it; nulls of ``kind`` where it gave none."""
     index = rows.type.get_field_index(name) if pa.types.is_struct(rows.type) else -1
-    return pa.nulls(len(rows), kind) if index < 0 else rows.flatten()[index]
+    return pa.nulls(len(rows), kind) if index < 0 else pc.struct_field(rows, [index])
 
 
 def build(rows: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
@@ -99,14 +97,19 @@ def any_in_lists(lists: pa.Array, values: pa.Array) -> pa.Array:
 
 def _seen(rows: pa.Array, members: Sequence[TextField]) -> pa.Array:
     """How many members that are not null the columns have, those inside values that are kept as text included."""
+    everywhere = 0
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
     for one in members:
         column = member(rows, one.name, pa.null())
-        if column.null_count < len(column):
+        if column.null_count == len(column):
+            continue
+        if column.null_count:
             total = pc.add(total, pc.is_valid(column).cast(pa.int64()))
-            inside = _seen_inside(column, one)
-            total = total if inside is None else pc.add(total, inside)
-    return total
+        else:
+            everywhere += 1
+        inside = _seen_inside(column, one)
+        total = total if inside is None else pc.add(total, inside)
+    return pc.add(total, everywhere)
 
 
 def _seen_inside(column: pa.Array, one: TextField) -> pa.Array | None:
@@ -116,8 +119,8 @@ def _seen_inside(column: pa.Array, one: TextField) -> pa.Array | None:
     if one.item is not None and pa.types.is_list(column.type):
         inside = _seen_inside(column.values, one.item)
         return None if inside is None else per_list(column, inside)
-    texts = None if one.members is not None or one.item is not None else parts(column)[1]
-    if texts is None or not pa.types.is_string(texts.type):
+    texts = None if one.members is not None or one.item is not None else parts(column).left
+    if texts is None or pc.all(pc.starts_with(texts, '"')).as_py():
         return None
     raw = _is_container(texts)
     if not pc.any(raw).as_py():
@@ -142,14 +145,18 @@ def _column(texts: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
         return _struct(texts, wanted, declared)
     if pa.types.is_list(kind):
         return _list(texts, wanted, declared)
-    values, left = parts(texts)
-    if pa.types.is_map(kind) or (values is not None and values.type != kind):
+    given = parts(texts)
+    if pa.types.is_map(kind) or (given.values is not None and given.values.type != kind):
         return Built(pa.nulls(length, kind), pc.is_valid(texts))
-    if left is None:
-        return Built(values, nothing(length))
-    column, good = _scalar(left, kind, timestamp_unit(declared))
-    bad = pc.and_(pc.is_valid(left), pc.invert(good))
-    return Built(column if values is None else pc.coalesce(values, column), bad)
+    columns = [] if given.values is None else [given.values]
+    if given.digits is not None:
+        columns.append(given.digits.cast(kind))
+    bad = nothing(length)
+    if given.left is not None:
+        column, good = _scalar(given.left, kind, timestamp_unit(declared))
+        columns.append(column)
+        bad = pc.and_(pc.is_valid(given.left), pc.invert(good))
+    return Built(columns[0] if len(columns) == 1 else pc.coalesce(*columns), bad)
 
 
 def _struct(texts: pa.Array, wanted: pa.Field, declared: pa.Field) -> Built:
@@ -186,7 +193,7 @@ def _scalar(texts: pa.Array, kind: pa.DataType, unit: str | None) -> tuple[pa.Ar
         if pc.all(quoted).as_py():
             return column, true(quoted)
         raw = pc.if_else(quoted, _STRING, texts)
-        openings = pc.count_substring_regex(raw, pattern=r"[\[{]")
+        openings = pc.count_substring_regex(raw, pattern=OPENING)
         # A tab may stand for a line feed, which would have to be kept as written.
         whole = pc.and_(pc.less_equal(openings, MOST_OPENINGS), pc.invert(pc.match_substring(raw, "\t")))
         return pc.if_else(quoted, column, texts), true(pc.or_kleene(quoted, whole))
@@ -194,13 +201,9 @@ def _scalar(texts: pa.Array, kind: pa.DataType, unit: str | None) -> tuple[pa.Ar
         return pc.equal(texts, "true"), true(pc.or_(pc.equal(texts, "true"), pc.equal(texts, "false")))
     if pa.types.is_timestamp(kind):
         return _timestamp(texts, kind, _MICROS if unit == "us" else _SECONDS, 1 if unit == "us" else 1_000_000)
-    if pa.types.is_float64(kind):
-        pattern = _NUMBER
-    elif kind == pa.int64():
-        pattern = TO_BIGINT.pattern
-    else:
-        pattern = TO_INT.pattern
-    good = true(pc.match_substring_regex(texts, pattern=pattern))
+    conversion = conversion_to(kind)
+    assert conversion is not None, "all types but strings have one"
+    good = true(pc.match_substring_regex(texts, pattern=conversion.digits or conversion.pattern))
     return pc.if_else(good, texts, _STRING).cast(kind), good
 
 

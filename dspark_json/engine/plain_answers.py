@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dspark_json.engine.base import ParsePlan, RecordSpans
     from dspark_json.engine.text_reader import TextBatch, TextReader
 
-__all__ = ["MOST_LEFT_OVER", "PlainRows", "plain_rows", "read_records", "replaced"]
+__all__ = ["MOST_LEFT_OVER", "PlainRows", "plain_rows", "replaced"]
 
 MOST_LEFT_OVER: Final = 0.25  # of the records; above, taking the batch apart costs more than it saves
 
@@ -72,11 +72,13 @@ class _Choices:
     bad: pa.Array
 
 
-def plain_rows(batch: TextBatch, spans: RecordSpans, plan: ParsePlan, reader: TextReader) -> PlainRows:
-    """The rows of a batch; its contents are read by the same reader. Raises ``BatchRefusedError``."""
+def plain_rows(reader: TextReader, spans: RecordSpans, plan: ParsePlan, data: memoryview | int) -> PlainRows:
+    """The rows of a batch, whose lines are ``data`` (``TextReader.read``). Raises ``BatchRefusedError``."""
+    members = text_fields(plan.declared)
+    batch = reader.read(data, spans.ends, members)
     rows = batch.rows
     record = member(rows, RECORD_COLUMN, pa.null())
-    proof = prove(batch, text_fields(plan.declared))
+    proof = prove(batch, members)
     _refuse_astray(proof, lambda i: bytes(spans.buffer[spans.ends[i - 1] if i else 0 : spans.ends[i]]))
     bad = pc.or_(pc.invert(proof.plain), _doubtful(rows, record))
     wanted_status = _status_wanted(record, plan)
@@ -102,11 +104,6 @@ def plain_rows(batch: TextBatch, spans: RecordSpans, plan: ParsePlan, reader: Te
             bad = pc.or_(bad, build(rows, declared, declared).bad)
     kept = _kept(record, plan, len(rows))
     return PlainRows(_record_batch(columns, plan.columns, len(rows)), pc.invert(bad), kept, invalid)
-
-
-def read_records(reader: TextReader, spans: RecordSpans, plan: ParsePlan, data: memoryview | int) -> TextBatch:
-    """Read the lines of records as text."""
-    return reader.read(data, spans.ends, text_fields(plan.declared))
 
 
 def _shows_contents(plan: ParsePlan) -> bool:
@@ -188,12 +185,9 @@ def _answers(choices: _Choices, plan: ParsePlan, reader: TextReader) -> _Answers
     blank = true(pc.match_substring_regex(content, pattern=_BLANK))
     tried = pc.invert(pc.or_(absent, blank))
     if plan.content_type is None:
-        prose = true(
-            pc.and_(
-                pc.match_substring_regex(content, pattern=_PROSE),
-                pc.invert(pc.match_substring(content, _END_OF_THINK)),
-            )
-        )
+        prose = true(pc.match_substring_regex(content, pattern=_PROSE))
+        if pc.any(prose).as_py():
+            prose = pc.and_(prose, true(pc.invert(pc.match_substring(content, _END_OF_THINK))))
         parsed, found = _as_text(content, pc.and_(tried, pc.invert(prose)), reader)
         fits, rest = pc.or_(prose, found), pc.if_else(prose, "invalid", "ok")
     else:
@@ -231,11 +225,9 @@ def _null_once(lines: pa.Array, batch: TextBatch, proof: Proof) -> pa.Array:
 
     Contents only. The answer around them is written by a server, out of objects that have each name once.
     """
-    once = [True] * len(lines)
-    asked = pc.indices_nonzero(pc.and_(proof.plain, pc.greater(batch.nulls, 0)))
-    for i in asked.to_pylist():
-        once[i] = has_null_alone(lines[i].as_py())
-    return pa.array(once, pa.bool_())
+    asked = pc.and_(proof.plain, pc.greater(batch.nulls, 0))
+    once = [has_null_alone(text) for text in lines.filter(asked).to_pylist()]
+    return pc.replace_with_mask(pc.invert(nothing(len(lines))), asked, pa.array(once, pa.bool_()))
 
 
 def _refuse_astray(proof: Proof, text: Callable[[int], str | bytes]) -> None:
@@ -257,12 +249,11 @@ def _as_text(content: pa.Array, tried: pa.Array, reader: TextReader) -> tuple[pa
         return content, nothing(0)
     one_line = _one_line(content)
     lines = pc.binary_join_element_wise('{"v":', pc.if_else(tried, one_line, "null"), "}", "")
-    text = member(_read(lines, (TextField("v"),), reader).rows, "v", pa.string())
+    batch = _read(lines, (TextField("v"),), reader)
+    text = member(batch.rows, "v", pa.string())
     good = pc.and_(tried, true(pc.equal(text, pc.utf8_trim(one_line, _SPACE))))
-    kept = pc.if_else(good, pc.utf8_trim(content, _SPACE), _STRING)
-    openings = pc.count_substring_regex(kept, pattern=r"[\[{]")
-    good = pc.and_(good, true(pc.less_equal(openings, MOST_OPENINGS)))
-    return pc.if_else(good, kept, _STRING), good
+    good = pc.and_(good, pc.less_equal(batch.openings, MOST_OPENINGS + 1))  # the object around it is one of them
+    return pc.if_else(good, pc.utf8_trim(content, _SPACE), _STRING), good
 
 
 def _one_line(content: pa.Array) -> pa.Array:
@@ -303,8 +294,8 @@ def _with_position(column: pa.Array, wanted: pa.Field, spans: RecordSpans) -> pa
     known = {
         "spool_id": pa.repeat(pa.scalar(spans.spool_id), length),
         "lane": pa.repeat(pa.scalar(spans.lane), length),
-        "seq": pa.array(range(spans.first_seq, spans.first_seq + length), pa.int64()),
-        "appended_at": pa.array(list(spans.appended_at), pa.timestamp("us", tz="UTC")),
+        "seq": pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), length), start=spans.first_seq - 1),
+        "appended_at": pa.array(list(spans.appended_at), pa.int64()).cast(pa.timestamp("us", tz="UTC")),
     }
     return replaced(column, wanted.type, known, mask=None)
 

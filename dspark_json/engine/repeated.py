@@ -10,7 +10,6 @@ up is looked at here, before anything of its batch is believed.
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["has_list_once", "has_null_alone"]
 
-_NULL_NAME: Final = re.compile(r'"([^"]*)"[ \t\r\n]*:[ \t\r\n]*null')
+_SPACE: Final = " \t\r\n"
 _HAS_LIST: Final = object()  # stands for an object with a list in it
 
 
@@ -27,9 +26,19 @@ def has_null_alone(text: str) -> bool:
 
     Most texts show it by having each name that is null once, however often others.
     """
-    if "\\" not in text and all(text.count(f'"{name}"') == 1 for name in _NULL_NAME.findall(text)):
+    if "\\" not in text and all(_is_alone(before, text) for before in text.split("null")[:-1]):
         return True
     return _holds(text, _names_once)
+
+
+def _is_alone(before: str, text: str) -> bool:
+    """Whether the name that stands at the end of what is before a null is in the text once; true where none does."""
+    head = before.rstrip(_SPACE)
+    name = head[:-1].rstrip(_SPACE)
+    if not (head.endswith(":") and name.endswith('"')):
+        return True
+    opening = name.rfind('"', 0, -1)
+    return opening >= 0 and text.count(name[opening:]) == 1
 
 
 def has_list_once(text: str | bytes) -> bool:

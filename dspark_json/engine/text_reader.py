@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
     from dspark_json.engine.text_fields import TextField
 
-__all__ = ["MEMBER", "NULL_MEMBER", "ODD", "BatchRefusedError", "TextBatch", "TextReader"]
+__all__ = ["MEMBER", "NULL_MEMBER", "ODD", "OPENING", "BatchRefusedError", "TextBatch", "TextReader"]
 
 # A member of an object: a quote that no backslash stands before, and a colon. Never fewer than there are, where ODD
 # finds nothing; more where a string begins with a colon.
 MEMBER: Final = r'[^\\]"[ \t\r\n]*:'
 # A member that is null; never one that MEMBER does not count, where ODD finds nothing.
 NULL_MEMBER: Final = r'[^\\]"[ \t\r\n]*:[ \t\r\n]*null'
+# What opens an object or an array, or looks like it in a string.
+OPENING: Final = r"[\[{]"
 # Text about which the counts say nothing, or whose strings readers may understand differently: a member's name that
 # ends with a backslash, a string that begins with ":null", surrogates and NUL behind \u.
 ODD: Final = (
@@ -44,16 +46,18 @@ class TextBatch:
 
     Where a field has a ``conversion``, texts that match its pattern, and no others, are given as values instead. A
     column of nothing but such texts (and nulls) has the conversion's type; one of which some are left over is a struct
-    of a ``VALUE`` of that type and a ``LEFT`` text, null where both are, else with one of the two; a column without
-    any value may stay one of texts.
+    with a ``VALUE`` of that type, a text ``DIGITS`` that matches the other pattern, and any other text ``LEFT``, just
+    one of them there where it is not null; a member of which there is none may be missing. A column without any value
+    may stay one of texts.
 
-    ``members`` and ``nulls`` count ``MEMBER`` and ``NULL_MEMBER`` in each line's text, ``odd`` says whether ``ODD`` is
-    in it.
+    ``members``, ``nulls`` and ``openings`` count ``MEMBER``, ``NULL_MEMBER`` and ``OPENING`` in each line's text,
+    ``odd`` says whether ``ODD`` is in it.
     """
 
     rows: pa.StructArray
     members: pa.Array
     nulls: pa.Array
+    openings: pa.Array
     odd: pa.Array
 
 

@@ -173,7 +173,7 @@ def test_a_batch_is_one_read_of_its_lines_and_one_of_its_contents_and_the_plan_s
     cudf = HostCudf()
     assert both(cudf, [choice_line('{"a":1}')] * 20).fallback == 0
     assert cudf.calls.count("io.json.read_json") == 2
-    assert cudf.calls.count("strings.contains.count_re") == 4
+    assert cudf.calls.count("strings.contains.count_re") == 6
     (_, kind, inside), _ = cudf.settings["dtypes"]
     assert kind == "STRUCT"
     assert [name for name, *_ in inside] == [one.name for one in text_fields(ORDER)]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from engine_support import ANSWERS, CONTENTS, RECORDS, choice_line, line, spans
+from text_reader_support import HostTextReader
+from unit.engine.test_conversions import PLAN, drawn, lines_of, read
 from unit.engine.test_native_fuzz import Maker
 
 from dspark_json.cli.bench.answers import content_type, write_answers
 from dspark_json.device.cuda import CudaTaken, import_cupy
 from dspark_json.engine import build_plan
+from dspark_json.engine.conversions import TO_BIGINT, TO_DOUBLE, TO_INT
 from dspark_json.engine.cudf import CudfEngine
 from dspark_json.engine.cudf_reader import CudfTextReader, import_pylibcudf
 from dspark_json.engine.native import NativeEngine
-from dspark_json.engine.selftest import self_test
+from dspark_json.engine.selftest import NUMBERS, self_test
 from dspark_json.schema.jsonschema import from_json_schema
 from dspark_json.source.device_reading import DeviceChunk
 from dspark_json.spool.access import Chunk
@@ -66,6 +70,32 @@ def test_the_corpus(engine: CudfEngine) -> None:
 def test_recorded_answers(engine: CudfEngine) -> None:
     lines = [line(answer[1:-1]) for answer in ANSWERS]
     assert compare(engine, lines, build_plan()) == len(lines)
+
+
+def test_the_gpu_converts_the_texts_that_it_must_and_to_what_they_say() -> None:
+    draw = random.Random(random.SystemRandom().randrange(1 << 32))
+    lines = lines_of([*NUMBERS.split(), *(drawn(draw) for _ in range(3_000))])
+    made, expected = read(CudfTextReader(import_pylibcudf()), lines), read(HostTextReader(), lines)
+    for name in (field.name for field in expected.type):
+        ours, theirs = made.field(name), expected.field(name)
+        if not ours.equals(theirs):
+            assert ours.to_pylist() == theirs.to_pylist(), name
+            assert ours.type == theirs.type, name
+
+
+def test_random_numbers(engine: CudfEngine) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    patterns = {"a": TO_BIGINT.pattern, "c": TO_DOUBLE.pattern, "i": TO_INT.pattern}
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        numbers = [(name, drawn(draw)) for _ in range(4_000) for name in patterns]
+        plain = [f'{{"{name}":{number}}}' for name, number in numbers if re.search(patterns[name], number)]
+        assert compare(engine, [choice_line(text) for text in plain], PLAN) == len(plain)
+        mixed = [*plain, *(f'{{"{name}":{number}}}' for name, number in numbers[: len(plain) // 4])]
+        draw.shuffle(mixed)
+        compare(engine, [choice_line(text) for text in mixed], PLAN)
 
 
 def test_random_records(engine: CudfEngine) -> None:

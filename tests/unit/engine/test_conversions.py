@@ -45,6 +45,7 @@ MEMBERS = (
     *(TextField(f"m{i}", conversion=one) for i, one in enumerate(CONVERSIONS)),
     TextField("l", item=TextField("element", members=(TextField("x", conversion=TO_DOUBLE),))),
 )
+SCALAR = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|true|false"
 PLAN = build_plan(content_type=from_ddl("a BIGINT, c DOUBLE, d BOOLEAN, i INT"))
 
 
@@ -59,10 +60,11 @@ def drawn(draw: random.Random) -> str:
     return text + draw.choice(("", "", "", "", "e0", "e-7", "E+22"))
 
 
-def lines(numbers: Sequence[str]) -> list[bytes]:
-    """Lines that have each number at each place."""
+def lines_of(numbers: Sequence[str]) -> list[bytes]:
+    """Lines that have each number at each place; of values that are JSON, whatever a reader makes of others."""
     places = [f'"{one.name}":%s' for one in MEMBERS[:-1]] + ['"l":[{"x":%s},{"x":null}]']
-    return [b'{"m0":null}\n'] + [("{" + place % number + "}\n").encode() for number in numbers for place in places]
+    whole = [number for number in numbers if re.fullmatch(SCALAR, number)]
+    return [b'{"m0":null}\n'] + [("{" + place % number + "}\n").encode() for number in whole for place in places]
 
 
 def read(reader: Any, of: Sequence[bytes], members: Sequence[TextField] = MEMBERS) -> pa.StructArray:
@@ -75,8 +77,8 @@ def read(reader: Any, of: Sequence[bytes], members: Sequence[TextField] = MEMBER
 def test_both_readers_convert_the_same_texts_to_the_same_values() -> None:
     draw = random.Random(11)
     numbers = [*NUMBERS.split(), *(drawn(draw) for _ in range(1_500))]
-    valid = [line for line in lines(numbers) if not re.search(rb"[\[:] ?[-+]?0[0-9]", line)]
-    ours, theirs = read(CudfTextReader(HostCudf()), valid), read(HostTextReader(), valid)
+    lines = lines_of(numbers)
+    ours, theirs = read(CudfTextReader(HostCudf()), lines), read(HostTextReader(), lines)
     assert ours.type.equals(theirs.type)
     assert ours.equals(theirs)
 

@@ -125,10 +125,10 @@ class CudfConversions:
         return plc.Column(plc.DataType(kind), size, column.data(), column.null_mask(), column.null_count(), 0, [])
 
     def _like(self, column: Any, children: Sequence[Any], kind: Any = None) -> Any:
-        """A column with other children, null where the given one is."""
-        plc = self._plc
-        data, kind = (column.data(), column.type()) if kind is None else (None, plc.DataType(kind))
-        return plc.Column(kind, column.size(), data, column.null_mask(), column.null_count(), 0, children)
+        """A column of columns, these, null where the given one is; of its type unless another is given."""
+        plc, size = self._plc, column.size()
+        kind = column.type() if kind is None else plc.DataType(kind)
+        return plc.Column(kind, size, None, column.null_mask(), column.null_count(), 0, children)
 
     def _metadata(self, name: tuple[str, list[Any]]) -> Any:
         title, inside = name

@@ -7,6 +7,7 @@ import random
 import re
 import struct
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from dspark_json.engine.conversions import (
     conversion_to,
 )
 from dspark_json.engine.cudf import CudfEngine
+from dspark_json.engine.cudf_conversions import CudfConversions
 from dspark_json.engine.cudf_reader import CudfTextReader, import_pylibcudf
 from dspark_json.engine.native import NativeEngine
 from dspark_json.engine.selftest import NUMBERS, self_test
@@ -260,13 +262,60 @@ def test_the_self_test_refuses_a_gpu_that_converts_wrongly(spoil: Callable[[Host
     assert self_test(CudfTextReader(cudf), NATIVE) != ""
 
 
-def test_the_real_pylibcudf_takes_the_patterns_and_has_the_operations() -> None:
+# -- the real pylibcudf, as far as it goes without a GPU ---------------------------------------------------------------
+
+
+@pytest.fixture
+def plc() -> Any:
     if importlib.util.find_spec("pylibcudf") is None:
         pytest.skip("no pylibcudf here (extras gpu, gpu-cu13)")
-    plc = import_pylibcudf()
+    return import_pylibcudf()
+
+
+def test_the_real_pylibcudf_takes_the_patterns_and_has_the_operations(plc: Any) -> None:
     CudfTextReader(plc)
     kind, kinds, operator = plc.DataType, plc.TypeId, plc.binaryop.BinaryOperator.TRUE_DIV
     assert plc.unary.is_supported_cast(kind(kinds.TIMESTAMP_SECONDS), kind(kinds.TIMESTAMP_MICROSECONDS))
     assert plc.binaryop.is_supported_operation(kind(kinds.FLOAT64), kind(kinds.INT64), kind(kinds.FLOAT64), operator)
     assert kind(kinds.DECIMAL64, -DECIMALS).scale() == -DECIMALS
-    assert plc.interop.ColumnMetadata(name="a", timezone="UTC", children_meta=[]).timezone == "UTC"
+
+
+def test_the_real_pylibcudf_builds_the_columns_that_the_host_expects(plc: Any) -> None:
+    """Columns of memory that is not there; none of it is looked at before a GPU is."""
+
+    def memory(size: int) -> Any:
+        described = {"shape": (size,), "typestr": "|u1", "data": (4096, False), "version": 3, "strides": None}
+        return plc.gpumemoryview(SimpleNamespace(__cuda_array_interface__=described))
+
+    def column(kind: Any, size: int, nulls: int = 0, children: Sequence[Any] = ()) -> Any:
+        mask = memory(64) if nulls else None
+        data = None if kind in {kinds.STRUCT, kinds.LIST} else memory(8 * size)
+        return plc.Column(plc.DataType(kind), size, data, mask, nulls, 0, children)
+
+    def texts(size: int, nulls: int = 0) -> Any:
+        return column(kinds.STRING, size, nulls, [column(kinds.INT32, size + 1)])
+
+    class Converting(CudfConversions):
+        """Converts all columns of texts, on no GPU, and leaves something over."""
+
+        def _converted(self, texts: Any, title: str, conversion: Conversion) -> tuple[Any, Any]:
+            values = self._seen_as(column(kinds.INT64, texts.size()), kinds.TIMESTAMP_MICROSECONDS)
+            parts = {VALUE: values.with_mask(memory(64), 1), DIGITS: texts, LEFT: texts}
+            named = [self._named(name, zone="UTC" if name == VALUE else "") for name in parts]
+            return self._like(texts, list(parts.values()), kinds.STRUCT), self._named(title, named)
+
+    kinds = plc.TypeId
+    members = (TextField("x", conversion=TO_INT), TextField("y"))
+    fields = TextField("v", members=(TextField("l", item=TextField("element", members=members)),))
+    item = column(kinds.STRUCT, 5, 0, [texts(5, 2), texts(5)])
+    lists = column(kinds.LIST, 3, 1, [column(kinds.INT32, 4), item])
+    text: tuple[str, list[Any]] = ("offsets", [])
+    names = ("v", [("l", [text, ("element", [("x", [text]), ("y", [text])])])])
+    made, metadata = Converting(plc)._column(column(kinds.STRUCT, 3, 0, [lists]), names, fields)
+    assert (made.size(), made.null_count(), made.child(0).null_count()) == (3, 0, 1)
+    capsule = plc.Table([made])._to_schema([metadata])
+    kind = pa.schema(SimpleNamespace(__arrow_c_schema__=lambda: capsule)).field("v").type
+    x, y = (kind.field("l").type.value_type.field(name).type for name in "xy")
+    assert y == pa.string()
+    assert [x.field(i).name for i in range(x.num_fields)] == [VALUE, DIGITS, LEFT]
+    assert [x.field(i).type for i in range(x.num_fields)] == [pa.timestamp("us", "UTC"), pa.string(), pa.string()]

@@ -80,6 +80,7 @@ class Glance:
         echoed: Sequence[str],
         echoed_inside: Sequence[str],
         echoed_in_output: Sequence[str],
+        errors: Sequence[str],
         passed_events: Sequence[str],
         last_events: Sequence[str],
         top_order: Sequence[str],

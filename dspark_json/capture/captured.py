@@ -29,7 +29,8 @@ class Captured:
     ``size`` is the number of bytes the answer had. ``status`` is None while no response began. ``ended``: the client
     has the whole answer. ``raised`` is the class name of an exception that the application ended with. Times:
     ``received_at`` in µs since the epoch, the others in milliseconds since then. ``asks_for_echo``: a request that was
-    not kept has a member ``echo``. ``path`` is None where nobody knows it, ``request_id`` an id that no header tells.
+    not kept has a member ``echo`` that is true, at any depth. ``path`` is None where nobody knows it, ``request_id`` an
+    id that no header tells.
     """
 
     path: str | None

@@ -21,31 +21,35 @@ if TYPE_CHECKING:
 
 # What a server takes for false (pydantic's booleans).
 _FALSE: Final = frozenset({"0", "0.0", "false", "f", "no", "n", "off", "none", ""})
-_ASKED_FOR: Final = frozenset({"system", "developer", "user", "tool", "function"})  # no answer has one of these roles
+# An answer has one of these roles only without a prompt for another (``add_generation_prompt``), or on a server that
+# was started with it.
+_ASKING: Final = frozenset({"system", "developer", "user", "tool", "function"})
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
     """What a request lets the answer begin with: ``prompts``, the longest first; none where that is not known.
 
-    ``in_logprobs``: the tokens of the prompt are among those of the answer.
+    ``in_logprobs``: the tokens of the prompt are among those of the answer. ``role``: only a message of this role
+    begins with it.
     """
 
     prompts: tuple[str, ...] = ()
     in_logprobs: bool = False
+    role: str | None = None
 
     def cut(self, text: object) -> str | None:
         """The text without the prompt; None where it can't be told which part of it is the prompt."""
         if isinstance(text, str):
             for prompt in self.prompts:
-                if text.startswith(prompt):
+                if text.startswith(prompt) and (prompt or len(self.prompts) == 1):
                     return text[len(prompt) :]
         return None
 
 
 def requested_echo(path: str | None, request: Mapping[str, Any]) -> Echo | None:
     """What the answer to a request (its parsed body) may begin with; None where nothing is echoed."""
-    if str(request.get("echo")).strip().lower() in _FALSE:
+    if _is_false(request.get("echo")):
         return None
     if path == COMPLETIONS:
         if request.get("return_token_ids"):
@@ -57,20 +61,29 @@ def requested_echo(path: str | None, request: Mapping[str, Any]) -> Echo | None:
     if path == CHAT:
         messages = request.get("messages")
         last = messages[-1] if isinstance(messages, list) and messages else None
-        if not isinstance(last, dict) or last.get("role") in _ASKED_FOR:
+        if not isinstance(last, dict):
             return None
-        return Echo(tuple(_content(last.get("content"))))
+        role = last.get("role")
+        is_asked = isinstance(role, str) and role in _ASKING and not _is_false(request.get("add_generation_prompt", 1))
+        return Echo(tuple(_content(last.get("content"))), role=role if is_asked else None)
     return None
 
 
+def _is_false(value: object) -> bool:
+    return str(value).strip().lower() in _FALSE
+
+
 def _content(content: object) -> Iterator[str]:
+    """The text that a message begins an answer with; none where that can't be told."""
     if isinstance(content, str):
         yield content
     elif content is None:
         yield ""
     elif isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        yield "\n".join(text for text in texts if isinstance(text, str))
+        parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+        texts = [text for text in parts if isinstance(text, str)]
+        if len(texts) == len(parts):
+            yield "\n".join(texts)
 
 
 def cut_from_object(answer: dict[str, Any], echo: Echo) -> None:
@@ -80,7 +93,9 @@ def cut_from_object(answer: dict[str, Any], echo: Echo) -> None:
         if not isinstance(choice, dict):
             continue
         message = choice.get("message")
-        if isinstance(message, dict) and message.get("content") is not None:
+        if not isinstance(message, dict):
+            pass
+        elif message.get("content") is not None and echo.role in (None, message.get("role")):
             message["content"] = echo.cut(message["content"])
         if "text" in choice:
             choice["text"] = echo.cut(choice["text"])
@@ -99,9 +114,17 @@ def cut_from_text(text: bytes, echo: Echo, pacer: Pacer) -> Iterator[tuple[int, 
             return key == "text" or (key == "logprobs" and echo.in_logprobs)
         return path == ("choices", None, "message") and key == "content"
 
+    if echo.role is not None and not any(_strings_at(("choices", None, "message"), "role", echo.role, text, pacer)):
+        return
     for start, end, _ in value_spans(text, may_hold_a_prompt, pacer):
         value = text[start:end]
         if value.startswith(b'"'):
             yield start, end, dumps(echo.cut(loads(value)))
         elif value != b"null":
             yield start, end, b"null"
+
+
+def _strings_at(place: Path, key: str, value: str, text: bytes, pacer: Pacer) -> Iterator[bool]:
+    """For each member of this name at this place, whether it has this value."""
+    spans = value_spans(text, lambda path, name: path == place and name == key, pacer)
+    return (loads(text[start:end]) == value for start, end, _ in spans)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
 
 MARK: Final = (b"x-dspark", b"json")
-_ECHO: Final = b'"echo"'  # inside a string its quotes would be escaped
+# What asks for an echo, in any Unicode encoding; inside a string its quotes would be escaped. What is true is what
+# pydantic takes for it.
+_ECHO: Final = re.compile(
+    rb'"\0*(?:e|\\u0065)\0*(?:c|\\u0063)\0*(?:h|\\u0068)\0*(?:o|\\u006[fF])\0*"[\s\0]*:[\s\0]*'
+    rb"(?:[Tt]\0*[Rr]\0*[Uu]\0*[Ee]|1|\"[\s\0]*(?:[1TtYy]|[Oo]\0*[Nn]))"
+)
+_LONGEST_ECHO: Final = 256  # with some blanks
 _MESSAGE_OVERHEAD: Final = 48  # what a bytes object costs beside its bytes
 _FIRST_BODY_KEPT: Final = 64 << 10
 # ASGI extensions by which the server sends the body from a file itself.
@@ -156,8 +163,10 @@ class Exchange:
     def _search_echo(self, piece: bytes) -> None:
         """Look in a request that is not kept for what makes the answer begin with the prompt."""
         captured = self._captured
-        captured.asks_for_echo = captured.asks_for_echo or _ECHO in self._request_tail + piece
-        self._request_tail = piece[-len(_ECHO) :]
+        if not captured.asks_for_echo:
+            searched = self._request_tail + piece
+            captured.asks_for_echo = _ECHO.search(searched) is not None
+            self._request_tail = searched[-_LONGEST_ECHO:]
 
     def _observe_start(self, message: Message) -> Message:
         """The start message with our header; the application's own object stays as it is."""

@@ -9,7 +9,7 @@ import orjson
 from dspark_json.capture.assembly import MESSAGE_ORDER, TEXT_CHOICE_ORDER, TOP_ORDER
 from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.endpoints import CHAT, COMPLETIONS
-from dspark_json.capture.redaction import ECHOED, ECHOED_IN_OUTPUT, ECHOED_INSIDE
+from dspark_json.capture.redaction import ECHOED, ECHOED_IN_OUTPUT, ECHOED_INSIDE, ERROR_MEMBERS
 from dspark_json.capture.request import SAMPLING_SETTINGS, RequestFacts
 from dspark_json.capture.response_events import LAST_EVENTS, PASSED_EVENTS
 from dspark_json.schema.requested import RequestedSchema, RequestedSchemas
@@ -76,6 +76,7 @@ class Glance:
             echoed=sorted(ECHOED),
             echoed_inside=sorted(ECHOED_INSIDE),
             echoed_in_output=sorted(ECHOED_IN_OUTPUT),
+            errors=sorted(ERROR_MEMBERS),
             passed_events=sorted(PASSED_EVENTS),
             last_events=sorted(LAST_EVENTS),
             top_order=TOP_ORDER,

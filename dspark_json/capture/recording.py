@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dspark_json.capture.answer_errors import response_error, stream_error
+from dspark_json.capture.assembly import TOP_ORDER
 from dspark_json.capture.captured import (
     ASSEMBLY_FULL,
     ENCODED,
@@ -21,10 +22,12 @@ from dspark_json.capture.echo import cut_from_object
 from dspark_json.capture.endpoints import RESPONSES
 from dspark_json.capture.jsontext import BOM, dumps, loads_to_write
 from dspark_json.capture.redaction import (
+    is_answer,
     may_echo,
     may_quote,
+    may_tell_an_error,
     redact_error,
-    redact_error_member,
+    redact_errors_inside,
     redact_object,
     redact_parsed,
     redact_prompt,
@@ -292,16 +295,26 @@ def _without(
     kept = text
     if _is_error(parsed, status):
         kept = redact_error(kept, private.texts, pacer)
-    elif parsed.get("error") is not None:
-        kept = redact_error_member(kept, private.texts, pacer)
+    elif may_tell_an_error(kept, pacer):
+        kept = redact_errors_inside(kept, private.texts, pacer)
     if private.echo is not None:
         kept = redact_prompt(kept, private.echo, pacer)
     return kept, parsed if kept is text else loads_to_write(kept)
 
 
 def _is_error(answer: dict[str, Any], status: int | None) -> bool:
-    """Whether all of an answer is an error, rather than one with an error in it."""
-    return (status is not None and status >= _ERROR_STATUS) or answer.get("object") == "error"
+    """Whether all of an answer is an error, or at least no answer, rather than one with an error in it."""
+    if (status is not None and status >= _ERROR_STATUS) or answer.get("object") == "error":
+        return True
+    choices = answer.get("choices")
+    return not ((isinstance(choices, list) and choices) or isinstance(answer.get("output"), list))
+
+
+def _is_stream_of_error(answer: dict[str, Any], status: int | None) -> bool:
+    """The same for an answer that was put together, which may have ended before its first choice."""
+    if not answer["choices"] and status is not None and status < _ERROR_STATUS and answer.get("object") != "error":
+        return any(answer[name] is not None for name in answer.keys() - TOP_ORDER)
+    return _is_error(answer, status)
 
 
 def _large(captured: Captured, private: Private | None, pacer: Pacer) -> _Answer:
@@ -309,12 +322,12 @@ def _large(captured: Captured, private: Private | None, pacer: Pacer) -> _Answer
     text = one_line(captured.body, pacer).removeprefix(BOM).strip(_BLANKS)
     if not (captured.ended and text.startswith(b"{") and text.endswith(b"}")):
         return _as_text(captured, text, private, pacer)
-    first_id = _FIRST_ID.match(text)
     if private is not None:
         try:
             text = _redacted(text, captured.status, private, pacer)
         except ValueError:
             return _as_text(captured, text, private, pacer)
+    first_id = _FIRST_ID.match(text)
     return _Answer(
         _members(text),
         id=first_id[1].decode("utf-8", "replace") if first_id is not None else None,
@@ -326,8 +339,10 @@ def _redacted(text: bytes, status: int | None, private: Private, pacer: Pacer) -
     """The text of an object without what is of the request, found token by token; ``ValueError`` if it is none."""
     if may_echo(text, pacer):
         text = redact_text(text, pacer)
-    if status is not None and status >= _ERROR_STATUS:
+    if (status is not None and status >= _ERROR_STATUS) or not is_answer(text, pacer):
         text = redact_error(text, private.texts, pacer)
+    elif may_tell_an_error(text, pacer):
+        text = redact_errors_inside(text, private.texts, pacer)
     return text if private.echo is None else redact_prompt(text, private.echo, pacer)
 
 
@@ -338,7 +353,8 @@ def _as_text(captured: Captured, text: bytes, private: Private | None, pacer: Pa
         return _Answer(disconnected=not captured.ended)
     is_withheld = False
     if private is not None:
-        of_error = private.texts if status >= _ERROR_STATUS else None
+        is_error = status >= _ERROR_STATUS or may_tell_an_error(text, pacer) or not is_answer(text, pacer)
+        of_error = private.texts if is_error else None
         is_withheld = private.echo is not None or may_quote(text, pacer, of_error=of_error)
     return _Answer(
         text=b"null" if is_withheld else json_string(captured.body, pacer),
@@ -356,8 +372,11 @@ def _streamed(captured: Captured, private: Private | None, pacer: Pacer) -> _Ans
             cut_from_object(assembled, private.echo)
     error = stream_error(reader.assembly.error, reader, private, pacer)
     text = dumps(assembled)
-    if private is not None and _is_error(assembled, captured.status):
-        text = redact_error(text, private.texts, pacer)
+    if private is not None:
+        if _is_stream_of_error(assembled, captured.status):
+            text = redact_error(text, private.texts, pacer)
+        elif may_tell_an_error(text, pacer):
+            text = redact_errors_inside(text, private.texts, pacer)
         assembled = loads_to_write(text)
     if error is None:
         error = response_error(assembled)
@@ -398,7 +417,9 @@ def _without_body(captured: Captured, code: str, *, streamed: bool, pacer: Pacer
             first = read_response_stream(captured.body, cut_off=True, pacer=pacer).response
         else:
             first = read_stream(captured.body, cut_off=True, pacer=pacer).assembly.answer()
-        head = {key: first[key] for key in ("id", "object", "created", "created_at", "model") if key in first}
+        is_error = captured.status is not None and captured.status >= _ERROR_STATUS
+        names = () if is_error else ("id", "object", "created", "created_at", "model")
+        head = {key: first[key] for key in names if key in first}
         answer.members = dumps(head)[1:-1]
         answer.id, answer.model = _text_or_none(head.get("id")), _text_or_none(head.get("model"))
     return answer

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dspark_json.capture.echo import cut_from_text
 from dspark_json.capture.jsontext import dumps, loads
 from dspark_json.capture.quoting import NOT_KEPT, QUOTED, REQUEST_MEMBERS, without_quotes
+from dspark_json.capture.request_texts import RequestTexts, is_name
 from dspark_json.capture.scanner import value_spans
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from dspark_json.capture.echo import Echo
     from dspark_json.capture.pacing import Pacer
-    from dspark_json.capture.request_texts import RequestTexts
     from dspark_json.capture.scanner import Path
 
 ECHOED: Final = REQUEST_MEMBERS
@@ -42,7 +42,16 @@ _ECHO: Final = re.compile(b'"' + _any_of(_ECHOED_ANYWHERE) + rb'"\s*(?::(?!\s*nu
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:5[fF]|6[1-9a-fA-F]|7[0-9aA])")
 # A key in a text that is no JSON: in quotes of any kind, themselves escaped or not.
 _ECHO_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(_ECHOED_ANYWHERE) + rb"\\*[\"'](?!\s*:\s*null\b)")
-_ERROR_IN_TEXT: Final = re.compile(rb'"error"(?!\s*:\s*null\b)|"type"\s*:\s*"[^"]*error[^"]*"')
+# Members that tell an error, beside those that have the word in their names; ``message`` only of the answer itself.
+ERROR_MEMBERS: Final = frozenset({"detail", "details", "incomplete_details", "status_details", "warning", "warnings"})
+_ERROR_KEY: Final = re.compile(r"error", re.IGNORECASE)
+_ERROR_IN_TEXT: Final = re.compile(
+    rb"(?i)error[^\"\\]*\"\s*:(?!\s*null\b)|\""
+    + _any_of(ERROR_MEMBERS)
+    + rb"\"\s*:(?!\s*null\b)|\"message\"\s*:\s*[\"\[]"
+)
+_ERROR_TYPE: Final = re.compile(rb'(?i)"(?:type|object)"\s*:\s*"[^"]*(?:error|bad|fail|invalid|warn)')
+_ANSWER_IN_TEXT: Final = re.compile(rb'"(?:choices|output)"\s*:\s*\[')
 _QUOTE_IN_TEXT: Final = re.compile(rb"[\"']" + _any_of(QUOTED) + rb"\\*[\"']|\binput_value=")
 
 
@@ -76,7 +85,7 @@ def may_echo(text: bytes, pacer: Pacer) -> bool:
 def may_quote(text: bytes, pacer: Pacer, *, of_error: RequestTexts | None) -> bool:
     """Whether a text that can't be read as JSON may hold something of the request (True may be wrong).
 
-    ``of_error``: the text is an error's, which may also quote the request in other words than an answer's; these texts.
+    ``of_error``: the text is an error's, which may also quote the request in other words than an answer's; those texts.
     """
     if _is_found(_ECHO_IN_TEXT, text, pacer):
         return True
@@ -139,12 +148,22 @@ def redact_prompt(text: bytes, echo: Echo, pacer: Pacer) -> bytes:
     return _replaced(text, cut_from_text(text, echo, pacer))
 
 
+def may_tell_an_error(text: bytes, pacer: Pacer) -> bool:
+    """Whether a text may have a member that tells an error (a search, not a parse: True may be wrong)."""
+    return _is_found(_ERROR_IN_TEXT, text, pacer)
+
+
+def is_answer(text: bytes, pacer: Pacer) -> bool:
+    """Whether a text that is not parsed may be an answer, or part of one, rather than an error."""
+    return _is_found(_ANSWER_IN_TEXT, text, pacer)
+
+
 def redact_unknown(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
     """The JSON text of something that this version does not know, without what may be of the request, at any depth.
 
-    What calls itself an error, at any depth, is one; in the rest the answer may repeat the request.
+    What has a member or a type that tells an error is one; in the rest the answer may repeat the request.
     """
-    if _is_found(_ERROR_IN_TEXT, text, pacer):
+    if _is_found(_ERROR_IN_TEXT, text, pacer) or _is_found(_ERROR_TYPE, text, pacer):
         text = redact_error(text, texts, pacer)
     elif not (_is_found(_ECHO_IN_TEXT, text, pacer) or _is_found(_QUOTE_IN_TEXT, text, pacer)):
         return text
@@ -158,18 +177,37 @@ def redact_error(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
     """The JSON text of an error without what it quotes of the request, at any depth; ``ValueError`` if it is no JSON.
 
     Values of keys such as ``input`` become null; in strings they are blanked out (``without_quotes``), as are texts of
-    the request (``RequestTexts.blanked``). An error that has one of these for a key becomes a message without a text.
+    the request (``RequestTexts.blanked``). Of an error that has one of these for a key, only names are kept.
     """
     try:
         return _replaced(text, _quotes(text, texts, pacer))
     except _QuotingKeyError:
-        return dumps({"message": NOT_KEPT})
+        return _names_of_error(text)
 
 
-def redact_error_member(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
-    """The JSON object with its ``error`` made as by ``redact_error``; ``ValueError`` if it is no JSON."""
-    spans = value_spans(text, lambda path, key: path == () and key == "error", pacer)
+def redact_errors_inside(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
+    """The JSON text of an answer with all members that tell an error made as by ``redact_error``.
+
+    ``ValueError`` if the text is no JSON.
+    """
+
+    def tells_an_error(path: Path, key: str) -> bool:
+        return key in ERROR_MEMBERS or _ERROR_KEY.search(key) is not None or (path == () and key == "message")
+
+    spans = value_spans(text, tells_an_error, pacer)
     return _replaced(text, ((start, end, redact_error(text[start:end], texts, pacer)) for start, end, _ in spans))
+
+
+def _names_of_error(text: bytes) -> bytes:
+    """An error with no more than its names: ``type`` and ``code``, where they are such."""
+    value = loads(text)
+    inner = value.get("error") if isinstance(value, dict) else None
+    told = inner if isinstance(inner, dict) else value
+    kept: dict[str, Any] = {"message": NOT_KEPT}
+    for key in ("type", "code") if isinstance(told, dict) else ():
+        if isinstance(told.get(key), int) or (isinstance(told.get(key), str) and is_name(told[key])):
+            kept[key] = told[key]
+    return dumps(kept if inner is None else {"error": kept})
 
 
 def _is_found(pattern: re.Pattern[bytes], text: bytes, pacer: Pacer) -> bool:
@@ -197,7 +235,7 @@ class _QuotingKeyError(Exception):
 
 def _quotes(text: bytes, texts: RequestTexts | None, pacer: Pacer) -> Iterator[tuple[int, int, bytes]]:
     def is_quoted(_: Path, key: str) -> bool:
-        if texts is not None and not key.isidentifier() and texts.are_in(key, pacer):
+        if texts is not None and texts.are_in_key(key, pacer):
             raise _QuotingKeyError
         return key in QUOTED
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dspark_json.capture.captured import PARSED_BYTES
 from dspark_json.capture.echo import Echo, requested_echo
 from dspark_json.capture.endpoints import COMPLETIONS
-from dspark_json.capture.jsontext import dumps, loads
+from dspark_json.capture.jsontext import dumps
+from dspark_json.capture.request_body import read_request
 from dspark_json.capture.utf8 import json_string
 from dspark_json.schema.requested import RequestedSchemas, requested_schemas
 
@@ -77,10 +78,7 @@ def request_facts(captured: Captured, mode: RequestCapture, pacer: Pacer) -> Req
     parts = captured.request
     document: dict[str, Any] | None = None
     if parts is not None and captured.request_size <= PARSED_BYTES:
-        try:
-            parsed = loads(parts[0] if len(parts) == 1 else b"".join(parts))
-        except ValueError:
-            parsed = None
+        parsed = read_request(captured)
         document = parsed if isinstance(parsed, dict) else None
     kept = b"null"
     if mode != "none" and document is not None:

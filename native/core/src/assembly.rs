@@ -141,6 +141,10 @@ impl<'a> Fields<'a> {
         }
     }
 
+    fn has_others(&self, known: &[String]) -> bool {
+        self.members.iter().any(|(name, value)| !matches!(value, Value::Null) && !is_one(name, known))
+    }
+
     /// Writes those members that are in `order` in its order, then all others; `other` may write a value itself.
     fn write(
         &self,
@@ -237,6 +241,11 @@ impl<'a> Assembly<'a> {
     fn one_more(&mut self) -> Option<()> {
         self.parts += 1;
         (self.parts <= MOST_PARTS).then_some(())
+    }
+
+    /// Whether there is no choice, but something that no answer has beside its choices.
+    pub(crate) fn may_be_an_error(&self, names: &Names) -> bool {
+        self.choices.is_empty() && self.top.has_others(&names.top_order)
     }
 
     /// Whether there are choices, and each of them ended by itself.

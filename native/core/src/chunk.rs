@@ -46,8 +46,9 @@ impl<'a, 'g> Chunks<'a, 'g> {
         match key {
             "choices" => return self.choices(walk, keys),
             "error" => return walk.literal("null"),
-            "text" | "output" => walk.literal("null")?,
+            "text" | "output" | "message" => walk.literal("null")?,
             "id" | "model" | "object" => walk.text_or_null().map(drop)?,
+            _ if self.glance.names.tell_an_error(key) => walk.literal("null")?,
             _ => value(walk, keys, 1).map(drop)?,
         }
         let (top, written) = (&mut self.assembly.top, walk.since(start));
@@ -110,6 +111,7 @@ impl<'a, 'g> Chunks<'a, 'g> {
             ("delta" | "message" | "text" | "logprobs" | "finish_reason", _) => None,
             // As texts they would grow.
             (_, b'"') if !is_chat && key != "stop_reason" => None,
+            _ if self.glance.names.tell_an_error(key) => None,
             _ if is_one(key, &self.glance.names.echoed_inside) => withheld(&mut choice.fields, key, 3, walk, keys),
             _ => {
                 self.effects.has_others = true;
@@ -133,6 +135,11 @@ impl<'a, 'g> Chunks<'a, 'g> {
             }
             ("tool_calls" | "function_call", _) => None,
             ("role", _) => message.first(key, value(walk, keys, 4)?),
+            ("content", b'"') => {
+                let text = message.text(key, texts)?;
+                self.add(text, walk)
+            }
+            _ if self.glance.names.tell_an_error(key) => None,
             _ if is_one(key, &self.glance.names.echoed_inside) => withheld(message, key, 4, walk, keys),
             (_, b'"') => {
                 let text = message.text(key, texts)?;

@@ -28,6 +28,8 @@ pub struct Names {
     pub echoed_inside: Vec<String>,
     /// The same of a response's items.
     pub echoed_in_output: Vec<String>,
+    /// Members that tell an error, which is not ordinary, beside those that have the word in their names.
+    pub errors: Vec<String>,
     /// Events of a streamed response that say nothing that the response in the last one does not say as well.
     pub passed_events: Vec<String>,
     /// The events that may be the last one.
@@ -38,6 +40,14 @@ pub struct Names {
     pub message_order: Vec<String>,
     /// The same of a text completion's choice.
     pub text_choice_order: Vec<String>,
+}
+
+impl Names {
+    /// Whether a member of this name tells an error.
+    pub(crate) fn tell_an_error(&self, key: &str) -> bool {
+        let has_the_word = |key: &[u8]| key.windows(5).any(|part| part.eq_ignore_ascii_case(b"error"));
+        is_one(key, &self.errors) || has_the_word(key.as_bytes())
+    }
 }
 
 /// What a record says of a request.
@@ -146,8 +156,8 @@ impl Glance {
                 "model" => model.set(walk.text_or_null()?),
                 "object" => kind.set(walk.text_or_null()?),
                 "choices" => ended.set(self.choices(walk)?),
-                "error" | "text" | "output" => walk.literal("null"),
-                _ => walk.value_but(1, is_one(key, &self.names.echoed)),
+                "error" | "text" | "output" | "message" => walk.literal("null"),
+                _ => walk.value_but(1, is_one(key, &self.names.echoed) || self.names.tell_an_error(key)),
             }
         })?;
         let close = walk.at - 1;
@@ -158,16 +168,13 @@ impl Glance {
         Some(Answer {
             id: id.value.flatten(),
             model: model.value.flatten(),
-            is_completed: ended.value.unwrap_or(false),
+            is_completed: ended.value?,
             members: text[open..close].trim_ascii(),
         })
     }
 
-    /// Whether there are choices, and each of them ended by itself.
+    /// Whether each of the choices ended by itself; what has none may be an error.
     fn choices(&self, walk: &mut Walk) -> Option<bool> {
-        if walk.peek()? == b'n' {
-            return walk.literal("null").map(|()| false);
-        }
         let (mut count, mut ended) = (0_usize, 0_usize);
         walk.array(1, |walk| {
             let mut reason = Once::new();
@@ -176,10 +183,14 @@ impl Glance {
                 match key {
                     "finish_reason" => reason.set(walk.text_or_null()?),
                     "message" | "delta" if walk.peek()? == b'{' => walk.object(3, |walk, key| {
-                        let is_echo = is_one(key.plain()?, &self.names.echoed_inside);
-                        walk.value_but(4, is_echo)
+                        let key = key.plain()?;
+                        let is_odd = is_one(key, &self.names.echoed_inside) || self.names.tell_an_error(key);
+                        walk.value_but(4, is_odd)
                     }),
-                    _ => walk.value_but(3, is_one(key, &self.names.echoed_inside)),
+                    _ => {
+                        let is_odd = is_one(key, &self.names.echoed_inside) || self.names.tell_an_error(key);
+                        walk.value_but(3, is_odd)
+                    }
                 }
             })?;
             count += 1;
@@ -187,7 +198,7 @@ impl Glance {
                 usize::from(matches!(reason.value.flatten(), Some(reason) if reason != "abort" && reason != "error"));
             Some(())
         })?;
-        Some(count > 0 && ended == count)
+        (count > 0).then_some(ended == count)
     }
 }
 

@@ -145,9 +145,10 @@ impl Glance {
                 "status" => status.set(walk.text_or_null()?),
                 "incomplete_details" => details.set(walk.reason(depth + 1)?),
                 "output" => output.set(self.output(walk, depth + 1, is_private.then_some(&mut kept))?),
-                "error" => walk.literal("null"),
                 "choices" => None,
                 "text" if is_private => text_settings(walk, depth + 1, &mut kept),
+                "error" => walk.literal("null"),
+                _ if is_private && self.names.tell_an_error(key) => walk.literal("null"),
                 _ if is_private && is_one(key, &self.names.echoed) => kept.leave_out(walk, depth + 1),
                 _ => walk.value(depth + 1).map(|_| ()),
             }
@@ -214,6 +215,7 @@ impl Glance {
                 ("call_id", _) => item.call[0].set(walk.value(depth + 1)?),
                 ("name", _) => item.call[1].set(walk.value(depth + 1)?),
                 ("arguments", _) => item.call[2].set(walk.value(depth + 1)?),
+                (_, Some(_)) if self.names.tell_an_error(key) => walk.literal("null"),
                 (_, Some(kept)) if is_one(key, &self.names.echoed_in_output) => kept.leave_out(walk, depth + 1),
                 _ => walk.value(depth + 1).map(|_| ()),
             }
@@ -280,7 +282,13 @@ impl<'a> Walk<'a> {
         }
         let mut reason = Once::new();
         self.object(depth, |walk, key| match key.plain()? {
-            "reason" => reason.set(walk.text_or_null()?),
+            "reason" => {
+                let why = walk.text_or_null()?;
+                // A word, not a sentence that may quote.
+                why.is_none_or(|why| why.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')).then_some(())?;
+                reason.set(why)
+            }
+            _ if matches!(walk.peek()?, b'"' | b'{' | b'[') => None,
             _ => walk.value(depth + 1).map(|_| ()),
         })?;
         Some(reason.value.flatten())

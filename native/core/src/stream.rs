@@ -52,7 +52,7 @@ impl Glance {
             stream.rest(rest, is_ended)?;
         }
         let assembly = stream.chunks.assembly;
-        if assembly.kind() == Some("error") {
+        if assembly.kind() == Some("error") || assembly.may_be_an_error(&self.names) {
             return None;
         }
         Some(Streamed {

@@ -22,14 +22,15 @@ type Streamed<'py> = (Option<String>, Option<String>, bool, bool, Bound<'py, PyB
 #[pymethods]
 impl Glance {
     #[new]
-    #[pyo3(signature = (*, settings, echoed, echoed_inside, echoed_in_output, passed_events, last_events, top_order,
-        message_order, text_choice_order))]
+    #[pyo3(signature = (*, settings, echoed, echoed_inside, echoed_in_output, errors, passed_events, last_events,
+        top_order, message_order, text_choice_order))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         settings: Vec<String>,
         echoed: Vec<String>,
         echoed_inside: Vec<String>,
         echoed_in_output: Vec<String>,
+        errors: Vec<String>,
         passed_events: Vec<String>,
         last_events: Vec<String>,
         top_order: Vec<String>,
@@ -41,6 +42,7 @@ impl Glance {
             echoed,
             echoed_inside,
             echoed_in_output,
+            errors,
             passed_events,
             last_events,
             top_order,

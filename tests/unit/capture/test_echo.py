@@ -108,7 +108,7 @@ def test_all_is_kept_where_requests_are(tmp_path: Path, monkeypatch: pytest.Monk
 def test_of_a_request_that_is_too_large_to_keep_it_is_known_that_it_asked(
     echo: str, kept: str | None, cuts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member = f'"echo":{echo},' if echo == "true" else ""
+    member = f'"tool":{{"echo":{{"type":"x"}}}},"echo":{echo},'
     prompt = json.dumps('SECRET "echo": ' + "x" * 300_000)
     client = Client(f'{{{member}"prompt":{prompt}}}'.encode(), cuts=cuts)
     app = ReplayApp(answer_messages([json.dumps(completion("SECRET {}")).encode()]))
@@ -140,7 +140,10 @@ def test_the_last_message_is_cut_from_a_chat_answer_that_goes_on_with_it(
         (COMPLETIONS, {"prompt": "p", "echo": "yes"}, ("p",)),
         (COMPLETIONS, {"prompt": [[1], [2]], "echo": True}, ()),
         (COMPLETIONS, {"prompt": "p", "echo": True, "return_token_ids": True}, ("",)),
-        (CHAT, {"messages": [{"role": "user", "content": "p"}], "echo": True}, None),
+        (CHAT, {"messages": [{"role": "user", "content": "p"}], "echo": True}, ("p",)),
+        (CHAT, {"messages": [{"role": ["user"], "content": "p"}], "echo": True}, ("p",)),
+        (CHAT, {"messages": [{"role": "assistant", "content": ["a", {"text": "b"}]}], "echo": True}, ("a\nb",)),
+        (CHAT, {"messages": [{"role": "assistant", "content": [{"refusal": "b"}]}], "echo": True}, ()),
         (
             CHAT,
             {"messages": [{"role": "assistant", "content": [{"text": "a"}, {"text": "b"}]}], "echo": True},

@@ -45,7 +45,7 @@ TAKEN = {
         delta('"parts":null,"n":null,"refusal":null', ',"odd":null,"stop_reason":"\\n"'),
     ],
     "members at the top": [
-        chunk(usage={"a": 1}, extra=None, service_tier=None, metrics={"n": 1}),
+        chunk('{"index":0,"delta":{}}', usage={"a": 1}, extra=None, service_tier=None, metrics={"n": 1}),
         chunk(usage={"a": 2}, extra="first", service_tier="s", metrics=None),
         chunk(usage=None, extra="second", metrics={"n": 1.5e-7}, error=None, text=None),
     ],

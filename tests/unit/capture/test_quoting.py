@@ -73,7 +73,9 @@ def test_only_what_is_quoted_is_taken_out_of_an_error(text: str, expected: str |
 def test_an_error_that_comes_with_status_200_quotes_nothing_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = json.dumps({"error": {"message": QUOTING % ("'SECRET'", "'SECRET'")}, "x": "'input': 'kept'"}).encode()
+    error = json.dumps(
+        {"error": {"message": QUOTING % ("'SECRET'", "'SECRET'")}, "x": "'input': 'kept'", "choices": [{}]}
+    ).encode()
     record = capture(answer_messages([error]), tmp_path / "a", monkeypatch)
     assert record["x"] == "'input': 'kept'"
     bodies = [b"data: " + error + b"\n\n", b"data: [DONE]\n\n"]

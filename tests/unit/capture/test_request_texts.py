@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import json
 import textwrap
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from unit.capture.driving import (
     COMPLETIONS,
     RESPONSES,
+    all_lines,
     answer_messages,
     capture,
     recorded_exchanges,
@@ -23,7 +26,8 @@ from unit.capture.driving import (
 from dspark_json.capture.captured import Captured
 from dspark_json.capture.pacing import Pacer
 from dspark_json.capture.redaction import redact_error
-from dspark_json.capture.request_texts import SHORTEST_RUN, RequestTexts
+from dspark_json.capture.request_texts import RequestTexts
+from dspark_json.capture.text_runs import LEAST_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +71,7 @@ QUOTATIONS: dict[str, Callable[[str], str]] = {
     "wrapped": lambda text: "\n      ".join(textwrap.wrap(text, 24)),
     "cut, in quotes": lambda text: f"'{text[:20]}...'",
     "cut short": lambda text: f"“{text[:11]}…”",
-    "cut off": lambda text: f"got {text[:20]}",
+    "cut off": lambda text: f"got {text[:24]}",
     "cut inside": lambda text: f"{text[:20]}...{text[-20:]}",
     "its end": lambda text: f"…{text[-11:]}'",
 }
@@ -81,7 +85,7 @@ def bare(text: str) -> str:
 def shows(text: str, secret: str) -> bool:
     """Whether a text has as many signs in a row of a secret as no error may keep."""
     found, secret = bare(text), bare(secret)
-    return any(secret[i : i + SHORTEST_RUN] in found for i in range(len(secret) - SHORTEST_RUN + 1))
+    return any(secret[i : i + LEAST_RUN] in found for i in range(len(secret) - LEAST_RUN + 1))
 
 
 def strings(value: Any) -> list[str]:
@@ -165,7 +169,7 @@ def test_no_record_of_an_error_holds_a_text_of_its_request(
 
 
 @given(
-    st.text(min_size=SHORTEST_RUN, max_size=80).filter(lambda text: len(bare(text)) >= SHORTEST_RUN),
+    st.text(min_size=LEAST_RUN, max_size=80).filter(lambda text: len(bare(text)) >= LEAST_RUN),
     st.sampled_from(sorted(QUOTATIONS)),
     st.text(max_size=30),
     st.text(max_size=30),
@@ -181,7 +185,7 @@ def test_whatever_a_text_is_nothing_of_it_stays(secret: str, quotation: str, bef
     [
         ("hunter2", "value hunter2 is wrong", "value <not kept> is wrong"),
         ("hunter2", "got 'hunter2', and hunter22", "got '<not kept>', and hunter22"),
-        ("my cat", "no MY CAT, no my  cat.", "no MY CAT, no <not kept>."),
+        ("my cat", "no MY CAT, no my  cat.", "no <not kept>, no <not kept>."),
         ("我的密码是", "invalid: '我的密码是'", "invalid: '<not kept>'"),
         ("hunter2 is my password", "can't read 'hunter2 i'", "can't read '<not kept>'"),
         ("hunter2 is my password", "can't read 'hunter3 i'", "can't read 'hunter3 i'"),
@@ -284,3 +288,166 @@ def test_what_is_told_of_an_errors_length_is_bounded() -> None:
     found = json.loads(redact_error(many, texts_of({"prompt": "a plain prompt"}), Pacer()))
     assert found["detail"][0]["msg"] == "an error numbered 0"
     assert found["detail"][-1]["msg"] == "<not kept>"
+
+
+REQUEST = {"model": "m", "prompt": SECRET, "n": 1}
+QUOTED_AT_200 = "value 'Grüße: it\\'s \\\\alpha & 4711...' is wrong"
+CHOICES = [{"index": 0, "message": {"role": "assistant", "content": "{}"}, "finish_reason": "stop"}]
+PAD = "x" * 300_000
+
+
+@pytest.mark.parametrize(
+    ("write", "headers"),
+    [
+        (lambda text: text.encode("utf-16"), []),
+        (lambda text: text.encode("utf-16-be"), []),
+        (lambda text: text.encode("utf-32"), []),
+        (lambda text: text.encode("utf-8-sig"), []),
+        (lambda text: text.replace('"n": 1', '"n": NaN').encode(), []),
+        (lambda text: text.replace('"n": 1', '"prompt": "x"').encode(), []),
+        (lambda text: gzip.compress(text.encode()), [(b"content-encoding", b"gzip")]),
+        (lambda text: zlib.compress(text.encode()), [(b"content-encoding", b" Deflate ")]),
+        (lambda text: text.encode()[::-1], [(b"content-encoding", b"br")]),
+        (lambda text: text.encode(), [(b"content-encoding", b"gzip")]),
+    ],
+)
+def test_a_request_is_read_however_it_is_written(
+    write: Callable[[str], bytes], headers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"error": {"message": QUOTED_AT_200, "type": "BadRequestError"}}).encode()
+    request = write(json.dumps(REQUEST))
+    messages = answer_messages([body], status=400)
+    record = capture(messages, tmp_path, monkeypatch, request=request, headers=headers)
+    assert "4711" not in record["error"]["message"]
+    assert "<not kept>" in record["error"]["message"]
+    assert record["_dspark"]["error"]["type"] == "BadRequestError"
+
+
+AT_200: dict[str, Any] = {
+    "an error": {"error": {"message": QUOTED_AT_200}, "choices": CHOICES},
+    "twice, then null": '{"error":{"message":%s},"error":null,"choices":[]}',
+    "of a choice": {"choices": [{"index": 0, "error": {"message": QUOTED_AT_200}}]},
+    "of a message": {"choices": [{"index": 0, "message": {"content": "", "error_text": [QUOTED_AT_200]}}]},
+    "beside choices": {"choices": CHOICES, "last_Error": {"why": QUOTED_AT_200}},
+    "details": {"choices": CHOICES, "details": [QUOTED_AT_200]},
+    "a message beside choices": {"choices": CHOICES, "message": QUOTED_AT_200},
+    "no choices": {"success": False, "message": QUOTED_AT_200},
+    "choices that are none": {"choices": None, "why": QUOTED_AT_200},
+    "old": {"object": "error", "message": QUOTED_AT_200},
+    "old, then not": '{"object":"error","message":%s,"object":"chat.completion","choices":[]}',
+    "an error that is true": {"error": True, "what": QUOTED_AT_200},
+    "errors": {"errors": [QUOTED_AT_200]},
+    "large": {"error": {"message": QUOTED_AT_200}, "pad": PAD, "choices": []},
+    "large, no choices": {"why": QUOTED_AT_200, "pad": PAD},
+    "a list": [{"error": QUOTED_AT_200}],
+    "a text": f"<p>{QUOTED_AT_200}</p>",
+    "cut off": '{"error":{"message":%s',
+    "an id": {"id": QUOTED_AT_200, "pad": PAD},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", AT_200)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_of_status_200_tells_no_error_with_a_text_of_the_request(
+    name: str, mode: str, streamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = AT_200[name]
+    text = given.replace("%s", json.dumps(QUOTED_AT_200)) if isinstance(given, str) else json.dumps(given)
+    bodies = [text.encode()]
+    if streamed:
+        bodies = [b"data: " + text.encode() + b"\n\n", b"data: [DONE]\n\n"]
+    messages = answer_messages(bodies, content_type="text/event-stream" if streamed else "application/json")
+    request = json.dumps(REQUEST | {"stream": streamed}).encode()
+    capture(messages, tmp_path, monkeypatch, request=request, CAPTURE_REQUESTS=mode)
+    lines = all_lines(tmp_path).decode()
+    assert "4711" not in lines
+    assert '"choices"' not in text or '"choices"' in lines
+
+
+RESPONSES_AT_200: dict[str, Any] = {
+    "incomplete_details": {"status": "incomplete", "output": [], "incomplete_details": {"reason": QUOTED_AT_200}},
+    "more details": {"status": "incomplete", "output": [], "incomplete_details": {"reason": "x", "y": QUOTED_AT_200}},
+    "status_details": {"status": "failed", "output": [], "status_details": {"error": QUOTED_AT_200}},
+    "of an item": {"status": "completed", "output": [{"type": "mcp_call", "error": QUOTED_AT_200}]},
+    "no output": {"status": "failed", "why": QUOTED_AT_200},
+    "input": {"status": "completed", "output": [], "input": [{"content": SECRET}]},
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES_AT_200)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_response_tells_no_error_with_a_text_of_the_request(
+    name: str, streamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response = {"id": "r", "object": "response", "model": "m", **RESPONSES_AT_200[name]}
+    bodies = [json.dumps(response).encode()]
+    if streamed:
+        kind = "response." + str(response["status"])
+        bodies = [f"event: {kind}\ndata: ".encode() + json.dumps({"type": kind, "response": response}).encode()]
+        bodies[0] += b"\n\n"
+    messages = answer_messages(bodies, content_type="text/event-stream" if streamed else "application/json")
+    record = capture(messages, tmp_path, monkeypatch, path=RESPONSES, request=json.dumps({"input": SECRET}).encode())
+    assert "4711" not in all_lines(tmp_path).decode()
+    assert record["status"] == response["status"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"message": QUOTED_AT_200, "type": "BadRequestError", "code": 400},
+        {"message": QUOTED_AT_200, "type": "bad_request"},
+        {"type": "response.warning", "text": QUOTED_AT_200},
+        {"type": "response.note", "last_error": {"why": QUOTED_AT_200}},
+    ],
+)
+def test_an_unknown_event_that_tells_an_error_is_one(
+    event: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [f"event: x\ndata: {json.dumps(event)}\n\n".encode()]
+    messages = answer_messages(bodies, content_type="text/event-stream")
+    capture(messages, tmp_path, monkeypatch, path=RESPONSES, request=json.dumps({"input": SECRET}).encode())
+    assert "4711" not in all_lines(tmp_path).decode()
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "f",
+        "parameters": {
+            "type": "object",
+            "properties": {"title": {"type": ["string", "null"], "enum": ["message", "model", "valid"]}},
+            "required": ["title", "body", "type", "messages", "name", "model", "content", "maximum"],
+        },
+    },
+}
+OF_VLLM = [
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4900 in the messages).",
+    "Please reduce the length of the messages or completion.",
+    "The model `m` does not exist.",
+    '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+    "[{'type': 'string_type', 'loc': ('body', 'messages', 0, 'content'), 'msg': 'Input should be a valid string'}]",
+    "max_tokens=100000 cannot be greater than max_model_len=4096.",
+]
+
+
+@pytest.mark.parametrize("text", OF_VLLM)
+def test_what_errors_say_of_themselves_is_kept(text: str) -> None:
+    prompt = "Why does my file not exist, and what is the maximum length of a title in the body of an e-mail message?"
+    request = {"model": "m", "messages": [{"role": "user", "content": prompt}], "tools": [TOOL], "tool_choice": "auto"}
+    assert blanked(request, text) == text
+
+
+def test_of_an_error_that_has_a_text_for_a_key_names_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"error": {SECRET: 1, "type": "BadRequestError", "code": 400, "message": "m"}}).encode()
+    messages = answer_messages([body], status=400)
+    record = capture(messages, tmp_path, monkeypatch, request=json.dumps(REQUEST).encode())
+    assert record["error"] == {"message": "<not kept>", "type": "BadRequestError", "code": 400}
+
+
+def test_a_prompt_about_errors_hides_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"object": "error", "message": "m", "type": "BadRequestError", "code": 400}).encode()
+    request = json.dumps({"prompt": "error handling in Go: what is a BadRequestError?"}).encode()
+    record = capture(answer_messages([body], status=400), tmp_path, monkeypatch, request=request)
+    assert record["object"] == "error"
+    assert record["_dspark"]["error"] == {"message": "m", "type": "BadRequestError", "code": "400"}

@@ -13,13 +13,11 @@ from dspark_json.capture.making import RecordMaker
 from dspark_json.capture.mirror import DeviceMirror
 from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.capture.pacing import Pacer
+from dspark_json.capture.process_counters import ProcessCounters
 from dspark_json.capture.registration import SchemaRegistrar
 from dspark_json.errors import DSparkJsonError, SpoolError
-from dspark_json.spool.lane_files import lane_names
-from dspark_json.spool.layout import lane_folder
 from dspark_json.spool.schema_uses import SchemaUse, sum_schema_uses, summed
 from dspark_json.spool.schemas import SchemaStore
-from dspark_json.spool.stats import Counters, load_counters
 from dspark_json.spool.writer import LaneWriter
 
 if TYPE_CHECKING:
@@ -65,8 +63,7 @@ class Appender:
         self._is_busy = False  # whether the thread comes by itself, and need not be woken
         self._opened = threading.Event()
         self._writer: LaneWriter | None = None
-        self._counters = Counters()  # what was counted while no lane was open
-        self._counting = threading.Lock()
+        self._counters = ProcessCounters()
         self._retry_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._pacer = Pacer()
@@ -117,27 +114,16 @@ class Appender:
             waiter.set_result(False)
 
     def count(self, name: str, n: int = 1) -> None:
-        """Add to a counter of this process's lane; from any thread."""
-        with self._counting:
-            (self._counters if self._writer is None else self._writer.counters).add(name, n)
+        """Add to a counter of this process; from any thread."""
+        self._counters.add(name, n)
 
     def counters(self) -> dict[str, int]:
         """The sum over all lanes of the spool, this process's as they are now."""
-        with self._counting:
-            writer = self._writer
-            total = self._counters.snapshot()
-        if self.folder is not None:
-            for name in _lanes(self.folder):
-                own = writer is not None and name == writer.lane
-                counters = writer.counters if own and writer else load_counters(lane_folder(self.folder, name))
-                for counter, value in counters.snapshot().items():
-                    total[counter] = total.get(counter, 0) + value
-        return total
+        return self._counters.total(self.folder)
 
     def schema_uses(self) -> dict[str, SchemaUse]:
         """The uses of schemas over all lanes of the spool, this process's as they are now."""
-        with self._counting:
-            writer = self._writer
+        writer = self._writer
         if self.folder is None or writer is None:
             return {} if self.folder is None else sum_schema_uses(self.folder)
         return summed((sum_schema_uses(self.folder, but=writer.lane), writer.schema_uses.snapshot()))
@@ -321,11 +307,8 @@ class Appender:
         except Exception:  # noqa: BLE001 - whatever it is, the server must go on
             self._unopened.say("answers are NOT kept, serving goes on: the spool could not be opened", exc_info=True)
         else:
-            with self._counting:
-                for name, value in self._counters.snapshot().items():
-                    writer.counters.add(name, value)
-                self._counters = Counters()
-                self._writer = writer
+            self._counters.enter(writer)
+            self._writer = writer
             self._schemas.use(SchemaStore(writer.folder), writer.schema_uses)
             self._mirror.attach(writer)
             self._retry_seconds, self._retry_at = _FIRST_RETRY_SECONDS, 0.0
@@ -335,9 +318,9 @@ class Appender:
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 
     def _reopen(self) -> None:
-        with self._counting:
-            writer, self._writer = self._writer, None
+        writer, self._writer = self._writer, None
         if writer is not None:
+            self._counters.leave(writer)
             writer.close()
         self._open()
 
@@ -361,13 +344,6 @@ class Appender:
         self.count("dropped_records", records)
         self.count("dropped_bytes", size)
         self._dropped.say(f"{records} answer(s) of {size} bytes DROPPED: {why}")
-
-
-def _lanes(folder: Path) -> list[str]:
-    try:
-        return lane_names(folder)
-    except OSError:
-        return []  # what this process counted is told all the same
 
 
 def _tell(items: Iterable[Item], *, kept: bool) -> None:

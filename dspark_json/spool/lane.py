@@ -57,6 +57,11 @@ class HeldLane:
             raise
         return cls(folder, lock)
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What tells this lane from one that is made in its place, see ``lane_identity``."""
+        return _identity(os.fstat(self._lock))
+
     def recover(self, boot_id: str, now_us: int) -> tuple[LaneState | None, bool]:
         """Put the lane in order. Returns its state, and whether it may be written under the boot id given.
 
@@ -134,6 +139,14 @@ def take_lane(spool: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneSta
     return held, None
 
 
+def lane_identity(folder: Path) -> tuple[int, int] | None:
+    """What tells a lane from one that is made in its place: device and inode of its lock; None where it has none."""
+    try:
+        return _identity((folder / _LOCK_FILE).stat())
+    except OSError:
+        return None
+
+
 def is_written(spool: Path) -> bool | None:
     """Whether some process holds a lane of the spool, which whoever reads it may ask; None where that can't be told.
 
@@ -145,6 +158,10 @@ def is_written(spool: Path) -> bool | None:
             return not got or any(_is_held(layout.lane_folder(spool, name)) for name in lane_names(spool))
     except OSError:
         return None
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _is_held(folder: Path) -> bool:

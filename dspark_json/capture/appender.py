@@ -18,6 +18,7 @@ from dspark_json.capture.registration import SchemaRegistrar
 from dspark_json.errors import DSparkJsonError, SpoolError
 from dspark_json.spool.schema_uses import SchemaUse, sum_schema_uses, summed
 from dspark_json.spool.schemas import SchemaStore
+from dspark_json.spool.surroundings import other_things
 from dspark_json.spool.writer import LaneWriter
 
 if TYPE_CHECKING:
@@ -300,6 +301,7 @@ class Appender:
         """Open the lane, unless an attempt failed a short while ago."""
         if self.folder is None or time.monotonic() < self._retry_at:
             return
+        others = other_things(self.folder)
         try:
             writer = LaneWriter.open(self.folder, self._settings.writer)
         except DSparkJsonError as error:
@@ -312,6 +314,14 @@ class Appender:
             self._schemas.use(SchemaStore(writer.folder), writer.schema_uses)
             self._mirror.attach(writer)
             self._retry_seconds, self._retry_at = _FIRST_RETRY_SECONDS, 0.0
+            if others:
+                LOGGER.warning(
+                    "DSpark JSON: the folder %s was no spool and holds other things (%s); the spool is made among "
+                    "them. If that is a slip: stop the server, remove spool.json, lanes and schemas there, and set "
+                    "DSPARK_SPOOL to an empty folder or one that is yet to be made.",
+                    self.folder,
+                    others,
+                )
             self._on_open(writer)
             return
         self._retry_at = time.monotonic() + self._retry_seconds

@@ -136,8 +136,10 @@ class JsonOutputHook:
             if port is None and self._settings.spool is None:
                 LOGGER.warning(
                     "DSpark JSON: the server's port is not known here; the spool is %s, where readers of another port "
-                    "won't look. Set DSPARK_SPOOL.",
+                    "won't look, and which all servers of unknown ports share. Set DSPARK_SPOOL for each: readers look "
+                    "into %s by themselves.",
                     folder,
+                    folder.with_name("dspark_vllm_<port>"),
                 )
             self._appender.start(folder)
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1: a server whose hook can't start serves all the same

@@ -55,7 +55,8 @@ TROUBLES: Final = (
     Trouble(
         "DSPARK_JSON_SPOOL_FORMAT",
         "Another version wrote the spool, or something else is in the folder.",
-        "Use one version on both sides. `import` and `replay` want the folder of a spool, or an empty one.",
+        "Use one version on both sides. `import` and `replay` want the folder of a spool, or an empty one; a server "
+        "takes one that holds other things too, with a warning.",
         ("spool",),
     ),
     Trouble(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("dspark_json.spool")
 _LOCK_FILE: Final = "lock"
 _RETIRED: Final = "retired"
+_CLAIM_PATIENCE_S: Final = 2.0
 _MOST_AHEAD_US: Final = 86_400_000_000  # what a clock may have been set back by
 
 
@@ -158,6 +159,18 @@ def is_written(spool: Path) -> bool | None:
             return not got or any(_is_held(layout.lane_folder(spool, name)) for name in lane_names(spool))
     except OSError:
         return None
+
+
+def written_lanes(spool: Path) -> dict[str, float]:
+    """The lanes that some process holds, each with when its writer began (s since 1970); asked as ``is_written`` is.
+
+    Raises ``OSError`` where that can't be told.
+    """
+    with claim(spool, patience=_CLAIM_PATIENCE_S) as got:
+        if not got:
+            raise TimeoutError("another process holds the folder")
+        folders = [layout.lane_folder(spool, name) for name in lane_names(spool)]
+        return {folder.name: (folder / _LOCK_FILE).stat().st_mtime for folder in folders if _is_held(folder)}
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

@@ -52,8 +52,13 @@ class Appender:
     that can't be kept (queue full, spool can't be opened or written) are dropped, counted and told.
     """
 
-    def __init__(self, settings: HookSettings, on_open: Callable[[LaneWriter], None]) -> None:
-        """``on_open`` is called in the writer thread with each lane it opened."""
+    def __init__(
+        self, settings: HookSettings, on_open: Callable[[LaneWriter], None], counters: ProcessCounters | None = None
+    ) -> None:
+        """``on_open`` is called in the writer thread with each lane it opened.
+
+        ``counters`` are those of an appender of this process that was closed.
+        """
         self.folder: Path | None = None
         self._settings = settings
         self._on_open = on_open
@@ -64,7 +69,7 @@ class Appender:
         self._is_busy = False  # whether the thread comes by itself, and need not be woken
         self._opened = threading.Event()
         self._writer: LaneWriter | None = None
-        self._counters = ProcessCounters()
+        self._counters = counters or ProcessCounters()
         self._retry_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._pacer = Pacer()
@@ -180,6 +185,7 @@ class Appender:
         self._mirror.close()
         if self._writer is not None:
             self._writer.close()
+            self._counters.leave(self._writer)
 
     def _warm_up(self) -> None:
         self._schemas.warm_up()

@@ -12,6 +12,7 @@ from dspark_json.capture.control import ControlRoutes
 from dspark_json.capture.endpoints import COVERED
 from dspark_json.capture.exchange import Desk, make_exchange
 from dspark_json.capture.notices import LOGGER, make_visible
+from dspark_json.capture.process_counters import ProcessCounters
 from dspark_json.capture.settings import HookSettings
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ class JsonOutputHook:
         self.app = app
         self._settings = HookSettings.from_environment(os.environ) if settings is None else settings
         self._is_told_twice = False
+        self._counters = ProcessCounters()
         self._renew()
 
     def _renew(self) -> None:
-        self._appender = Appender(self._settings, self._announce)
+        self._appender = Appender(self._settings, self._announce, self._counters)
         self._desk = Desk(self._settings, self._appender)
         self._control = ControlRoutes(self._settings, self._appender)
 

@@ -23,8 +23,8 @@ class ProcessCounters:
     """The counts of this process, and with them those of its spool's other lanes; safe from any thread.
 
     While a lane is open they are the lane's, and so in its ``stats.json``. Where the lane's files are taken away from
-    under the server, they go on, and into the next lane that is opened: a counter that begins anew while its process
-    lives would look like a restart, and what was lost until then like nothing.
+    under the server, or can't be written, they go on, and into the next lane that is opened: a counter that begins anew
+    while its process lives would look like a restart, and what was lost until then like nothing.
     """
 
     def __init__(self) -> None:
@@ -53,8 +53,10 @@ class ProcessCounters:
             self._between, self._left, self._writer = Counters(), None, writer
 
     def leave(self, writer: LaneWriter) -> None:
-        """Count without a lane: this one is gone."""
+        """Count without a lane: this one is gone, or closed."""
         with self._lock:
+            if self._writer is not writer:
+                return
             self._between, self._left, self._writer = Counters(writer.counters.snapshot()), writer.lane_identity, None
 
     def total(self, folder: Path | None) -> dict[str, int]:

@@ -20,7 +20,7 @@ from dspark_json.spool.stats import load_counters, sum_counters
 from dspark_json.spool.writer import LaneWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     import pytest
@@ -77,6 +77,23 @@ def counting_hook(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jso
         serve(hook, 3)
         hook._appender.count("dropped_records", 7)
         yield hook
+
+
+def in_lifespan(hook: JsonOutputHook, what: Callable[[], Awaitable[None]]) -> None:
+    """Start the server, do something and end it, as an ASGI server does."""
+
+    async def run() -> None:
+        told: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        said: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        serving = asyncio.create_task(hook({"type": "lifespan"}, told.get, said.put))  # type: ignore[arg-type]
+        await told.put({"type": "lifespan.startup"})
+        assert (await said.get())["type"] == "lifespan.startup.complete"
+        await what()
+        await told.put({"type": "lifespan.shutdown"})
+        assert (await said.get())["type"] == "lifespan.shutdown.complete"
+        await serving
+
+    asyncio.run(run())
 
 
 def spool_is_new(folder: Path, before: str) -> bool:
@@ -159,6 +176,23 @@ def test_what_lanes_without_a_writer_had_stays_and_counts_once_when_one_is_taken
         wait_for((tmp_path / "lanes/0000/stats.json").exists)
         assert (counters(hook)["records"], counters(hook)["dropped_records"]) == (6, 21)
     assert fell == []
+
+
+def test_they_go_on_in_a_second_start_of_the_same_server_whatever_its_files_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        await ask(hook, Client())
+        hook._appender.count("dropped_records", 7)
+
+    hook = make_hook(APP, tmp_path, monkeypatch, DURABILITY="write")
+    in_lifespan(hook, run)
+    assert load_counters(tmp_path / "lanes/0000").get("dropped_records") == 7
+    (tmp_path / "lanes/0000/stats.json").write_text('{"dropped_records":2}')  # as a full disk leaves it
+    assert counters(hook)["dropped_records"] == 7
+    in_lifespan(hook, run)
+    assert (counters(hook)["records"], counters(hook)["dropped_records"]) == (2, 14)
+    assert load_counters(tmp_path / "lanes/0000").get("dropped_records") == 14
 
 
 def test_another_lane_that_is_taken_next_counts_once(tmp_path: Path) -> None:

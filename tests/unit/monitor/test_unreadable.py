@@ -15,7 +15,13 @@ import yaml
 from serving import elsewhere, free_port, hook, model, serving
 from typed_spools import answer, write
 
-from dspark_json.errors import EndpointAnswerError, EndpointUnreachableError, SpoolError, SpoolNotFoundError
+from dspark_json.errors import (
+    EndpointAnswerError,
+    EndpointKeyError,
+    EndpointUnreachableError,
+    SpoolError,
+    SpoolNotFoundError,
+)
 from dspark_json.monitor.exporter import Exporter, metrics_text
 from dspark_json.monitor.watch import Watch, WatchSettings
 from dspark_json.source.settings import reader_settings
@@ -151,6 +157,17 @@ def test_a_server_that_lost_its_hook_is_down_and_the_others_go_on(tmp_path: Path
                 watch_of(one).look()
     with pytest.raises(EndpointUnreachableError):
         watch_of(one, other, once=True).look()
+
+
+def test_a_server_with_another_key_is_down_and_the_others_go_on(tmp_path: Path) -> None:
+    with serving(elsewhere(hook(tmp_path / "a", "another"))) as one, serving(hook(tmp_path / "b", KEY)) as other:
+        write(tmp_path / "b", answer("b"))
+        watch = watch_of(one, other)
+        watch.look()
+        assert (watch.figures(60).total.answers, list(watch.figures(60).down)) == (1, [one])
+        assert KEY not in watch.figures(60).down[one]
+        with pytest.raises(EndpointKeyError):
+            watch_of(one).look()
 
 
 def test_a_folder_that_can_not_be_read_any_more_is_down(tmp_path: Path) -> None:

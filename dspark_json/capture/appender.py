@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from dspark_json.capture.backlog import Waiter
     from dspark_json.capture.captured import Captured
+    from dspark_json.capture.recording import Recording
     from dspark_json.capture.settings import HookSettings
-    from dspark_json.spool.record import Record
 
 CLOSE_SECONDS: Final = 5.0
 _MAINTAIN_SECONDS: Final = 1.0
@@ -253,8 +253,10 @@ class Appender:
         writer = self._writer
         assert writer is not None
         before = writer.next_seq
+        recordings: list[Recording] = []
         try:
-            writer.append(self._make([item.captured for item in group]))
+            recordings = self._maker.make([item.captured for item in group])
+            writer.append([recording.record for recording in recordings])
         except SpoolError as error:
             if writer.gone:
                 raise
@@ -266,6 +268,9 @@ class Appender:
         except BaseException:
             self._drop_all(group[writer.next_seq - before :], "an exception inside the hook")
             raise
+        finally:
+            if not writer.gone:  # else they are made again, or dropped
+                self._count_told(group, recordings)
         return len(group)
 
     def _sync(self) -> bool:
@@ -278,20 +283,18 @@ class Appender:
             return False
         return True
 
-    def _make(self, group: list[Captured]) -> list[Record]:
-        """The records of exchanges, and what they tell counted."""
-        recordings = self._maker.make(group)
-        for captured, recording in zip(group, recordings, strict=True):
-            if captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
+    def _count_told(self, group: list[Item], recordings: list[Recording]) -> None:
+        """Count what the records of a group tell; none where they could not be made."""
+        for item, recording in zip(group, recordings, strict=False):
+            if item.captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
                 self.count("oversize_records")
-                self.count("oversize_bytes", captured.size)
+                self.count("oversize_bytes", item.captured.size)
             if recording.failed:
                 self.count("errors")
             if recording.disconnected:
                 self.count("disconnected")
             if recording.untyped_model is not None:
                 self._note_untyped(recording.untyped_model)
-        return [recording.record for recording in recordings]
 
     def _note_untyped(self, model: str) -> None:
         self.count("json_object_without_schema")

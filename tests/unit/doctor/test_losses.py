@@ -133,7 +133,7 @@ def test_on_a_full_disk_it_does_not_say_that_nothing_is_lost(small_disk: Path, m
         found = {check.name: check for check in check_local_folder(folder)}
     assert found["spool_space"].verdict == "fail"
     assert found["spool_losses"].verdict == "warn"
-    assert "could not" in found["spool_losses"].remedy or "log" in found["spool_losses"].remedy
+    assert "see its log and the space that is left" in found["spool_losses"].remedy
 
 
 def test_a_file_system_that_can_take_no_more_files_fails(small_disk: Path) -> None:

@@ -516,8 +516,9 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             _home_path,
             None,
             (
-                "The spool folder. Set it to a folder on a disk to keep the spool over a reboot. Readers on the same "
-                "machine find the default folder by themselves; for another one they need the key, or `.load(folder)`."
+                "The spool folder, one of its own: empty or yet to be made (one that holds other things is taken with "
+                "a warning). Set it to a folder on a disk to keep the spool over a reboot. Readers on the same machine "
+                "find the default folder by themselves; for another one they need the key, or `.load(folder)`."
             ),
             "`/dev/shm/dspark_vllm_<port>`",
         ),

@@ -57,7 +57,8 @@ change it there.
 
 `GET /dspark/metrics` gives them as Prometheus text; it has counts only and needs no key. `<spool>/lanes/*/stats.json`
 has the same counters for each lane; `dspark-json monitor` ([monitor.md](monitor.md)) and docker/ show them, and alert
-on them.
+on them. They go on over restarts, as `stats.json` tells it; and while a process lives they never go back: where its
+folder is removed, they go on in the new one's.
 
 {_meanings({f"dspark_{name}_total": text for name, text in COUNTERS.items()})}
 Of each lane, as gauges with the label `lane`:
@@ -130,10 +131,10 @@ def troubleshooting_page() -> str:
         "",
         "Made from `dspark_json/doctor/troubleshooting.py` by `make docs`; change it there.",
         "",
-        "`dspark-json doctor [ENDPOINT|SPOOL]` checks a machine, a server and its spool; `--gpu` says that a GPU is",
-        'wanted there, `--json` gives `{"checks":[{"name","verdict","evidence","remedy"}]}`. A verdict is `ok`,',
-        "`warn`, `fail` or `skipped` (not needed, not asked for, or not come to); the exit status is 1 when a check",
-        "fails.",
+        "`dspark-json doctor [ENDPOINT|SPOOL]` checks a machine, a server and its spool (without one, all in /dev/shm:",
+        "several that no server writes are one line); `--gpu` says that a GPU is wanted there, `--json`",
+        'gives `{"checks":[{"name","verdict","evidence","remedy"}]}`. A verdict is `ok`, `warn`, `fail` or `skipped`',
+        "(not needed, not asked for, or not come to); the exit status is 1 when a check fails.",
         "",
         "## By error code",
         "",

@@ -13,13 +13,12 @@ from dspark_json.capture.making import RecordMaker
 from dspark_json.capture.mirror import DeviceMirror
 from dspark_json.capture.notices import LOGGER, Notice
 from dspark_json.capture.pacing import Pacer
+from dspark_json.capture.process_counters import ProcessCounters
 from dspark_json.capture.registration import SchemaRegistrar
 from dspark_json.errors import DSparkJsonError, SpoolError
-from dspark_json.spool.lane_files import lane_names
-from dspark_json.spool.layout import lane_folder
 from dspark_json.spool.schema_uses import SchemaUse, sum_schema_uses, summed
 from dspark_json.spool.schemas import SchemaStore
-from dspark_json.spool.stats import Counters, load_counters
+from dspark_json.spool.surroundings import other_things
 from dspark_json.spool.writer import LaneWriter
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
     from dspark_json.capture.backlog import Waiter
     from dspark_json.capture.captured import Captured
+    from dspark_json.capture.recording import Recording
     from dspark_json.capture.settings import HookSettings
-    from dspark_json.spool.record import Record
 
 CLOSE_SECONDS: Final = 5.0
 _MAINTAIN_SECONDS: Final = 1.0
@@ -53,8 +52,13 @@ class Appender:
     that can't be kept (queue full, spool can't be opened or written) are dropped, counted and told.
     """
 
-    def __init__(self, settings: HookSettings, on_open: Callable[[LaneWriter], None]) -> None:
-        """``on_open`` is called in the writer thread with each lane it opened."""
+    def __init__(
+        self, settings: HookSettings, on_open: Callable[[LaneWriter], None], counters: ProcessCounters | None = None
+    ) -> None:
+        """``on_open`` is called in the writer thread with each lane it opened.
+
+        ``counters`` are those of an appender of this process that was closed.
+        """
         self.folder: Path | None = None
         self._settings = settings
         self._on_open = on_open
@@ -65,8 +69,7 @@ class Appender:
         self._is_busy = False  # whether the thread comes by itself, and need not be woken
         self._opened = threading.Event()
         self._writer: LaneWriter | None = None
-        self._counters = Counters()  # what was counted while no lane was open
-        self._counting = threading.Lock()
+        self._counters = counters or ProcessCounters()
         self._retry_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._pacer = Pacer()
@@ -117,27 +120,16 @@ class Appender:
             waiter.set_result(False)
 
     def count(self, name: str, n: int = 1) -> None:
-        """Add to a counter of this process's lane; from any thread."""
-        with self._counting:
-            (self._counters if self._writer is None else self._writer.counters).add(name, n)
+        """Add to a counter of this process; from any thread."""
+        self._counters.add(name, n)
 
     def counters(self) -> dict[str, int]:
         """The sum over all lanes of the spool, this process's as they are now."""
-        with self._counting:
-            writer = self._writer
-            total = self._counters.snapshot()
-        if self.folder is not None:
-            for name in _lanes(self.folder):
-                own = writer is not None and name == writer.lane
-                counters = writer.counters if own and writer else load_counters(lane_folder(self.folder, name))
-                for counter, value in counters.snapshot().items():
-                    total[counter] = total.get(counter, 0) + value
-        return total
+        return self._counters.total(self.folder)
 
     def schema_uses(self) -> dict[str, SchemaUse]:
         """The uses of schemas over all lanes of the spool, this process's as they are now."""
-        with self._counting:
-            writer = self._writer
+        writer = self._writer
         if self.folder is None or writer is None:
             return {} if self.folder is None else sum_schema_uses(self.folder)
         return summed((sum_schema_uses(self.folder, but=writer.lane), writer.schema_uses.snapshot()))
@@ -193,6 +185,7 @@ class Appender:
         self._mirror.close()
         if self._writer is not None:
             self._writer.close()
+            self._counters.leave(self._writer)
 
     def _warm_up(self) -> None:
         self._schemas.warm_up()
@@ -260,8 +253,10 @@ class Appender:
         writer = self._writer
         assert writer is not None
         before = writer.next_seq
+        recordings: list[Recording] = []
         try:
-            writer.append(self._make([item.captured for item in group]))
+            recordings = self._maker.make([item.captured for item in group])
+            writer.append([recording.record for recording in recordings])
         except SpoolError as error:
             if writer.gone:
                 raise
@@ -273,6 +268,9 @@ class Appender:
         except BaseException:
             self._drop_all(group[writer.next_seq - before :], "an exception inside the hook")
             raise
+        finally:
+            if not writer.gone:  # else they are made again, or dropped
+                self._count_told(group, recordings)
         return len(group)
 
     def _sync(self) -> bool:
@@ -285,20 +283,18 @@ class Appender:
             return False
         return True
 
-    def _make(self, group: list[Captured]) -> list[Record]:
-        """The records of exchanges, and what they tell counted."""
-        recordings = self._maker.make(group)
-        for captured, recording in zip(group, recordings, strict=True):
-            if captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
+    def _count_told(self, group: list[Item], recordings: list[Recording]) -> None:
+        """Count what the records of a group tell; none where they could not be made."""
+        for item, recording in zip(group, recordings, strict=False):
+            if item.captured.missing in (TOO_LARGE, ASSEMBLY_FULL):
                 self.count("oversize_records")
-                self.count("oversize_bytes", captured.size)
+                self.count("oversize_bytes", item.captured.size)
             if recording.failed:
                 self.count("errors")
             if recording.disconnected:
                 self.count("disconnected")
             if recording.untyped_model is not None:
                 self._note_untyped(recording.untyped_model)
-        return [recording.record for recording in recordings]
 
     def _note_untyped(self, model: str) -> None:
         self.count("json_object_without_schema")
@@ -314,6 +310,7 @@ class Appender:
         """Open the lane, unless an attempt failed a short while ago."""
         if self.folder is None or time.monotonic() < self._retry_at:
             return
+        others = other_things(self.folder)
         try:
             writer = LaneWriter.open(self.folder, self._settings.writer)
         except DSparkJsonError as error:
@@ -321,23 +318,28 @@ class Appender:
         except Exception:  # noqa: BLE001 - whatever it is, the server must go on
             self._unopened.say("answers are NOT kept, serving goes on: the spool could not be opened", exc_info=True)
         else:
-            with self._counting:
-                for name, value in self._counters.snapshot().items():
-                    writer.counters.add(name, value)
-                self._counters = Counters()
-                self._writer = writer
+            self._counters.enter(writer)
+            self._writer = writer
             self._schemas.use(SchemaStore(writer.folder), writer.schema_uses)
             self._mirror.attach(writer)
             self._retry_seconds, self._retry_at = _FIRST_RETRY_SECONDS, 0.0
+            if others:
+                LOGGER.warning(
+                    "DSpark JSON: the folder %s was no spool and holds other things (%s); the spool is made among "
+                    "them. If that is a slip: stop the server, remove spool.json, lanes and schemas there, and set "
+                    "DSPARK_SPOOL to an empty folder or one that is yet to be made.",
+                    self.folder,
+                    others,
+                )
             self._on_open(writer)
             return
         self._retry_at = time.monotonic() + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 
     def _reopen(self) -> None:
-        with self._counting:
-            writer, self._writer = self._writer, None
+        writer, self._writer = self._writer, None
         if writer is not None:
+            self._counters.leave(writer)
             writer.close()
         self._open()
 
@@ -361,13 +363,6 @@ class Appender:
         self.count("dropped_records", records)
         self.count("dropped_bytes", size)
         self._dropped.say(f"{records} answer(s) of {size} bytes DROPPED: {why}")
-
-
-def _lanes(folder: Path) -> list[str]:
-    try:
-        return lane_names(folder)
-    except OSError:
-        return []  # what this process counted is told all the same
 
 
 def _tell(items: Iterable[Item], *, kept: bool) -> None:

@@ -12,6 +12,7 @@ from dspark_json.capture.control import ControlRoutes
 from dspark_json.capture.endpoints import COVERED
 from dspark_json.capture.exchange import Desk, make_exchange
 from dspark_json.capture.notices import LOGGER, make_visible
+from dspark_json.capture.process_counters import ProcessCounters
 from dspark_json.capture.settings import HookSettings
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ class JsonOutputHook:
         self.app = app
         self._settings = HookSettings.from_environment(os.environ) if settings is None else settings
         self._is_told_twice = False
+        self._counters = ProcessCounters()
         self._renew()
 
     def _renew(self) -> None:
-        self._appender = Appender(self._settings, self._announce)
+        self._appender = Appender(self._settings, self._announce, self._counters)
         self._desk = Desk(self._settings, self._appender)
         self._control = ControlRoutes(self._settings, self._appender)
 
@@ -136,8 +138,10 @@ class JsonOutputHook:
             if port is None and self._settings.spool is None:
                 LOGGER.warning(
                     "DSpark JSON: the server's port is not known here; the spool is %s, where readers of another port "
-                    "won't look. Set DSPARK_SPOOL.",
+                    "won't look, and which all servers of unknown ports share. Set DSPARK_SPOOL for each: readers look "
+                    "into %s by themselves.",
                     folder,
+                    folder.with_name("dspark_vllm_<port>"),
                 )
             self._appender.start(folder)
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1: a server whose hook can't start serves all the same

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dspark_json.cli import output
 from dspark_json.errors import EndpointKeyError, InvalidOptionError, SpoolNotFoundError
@@ -14,6 +13,7 @@ from dspark_json.key_file import UnreadableError, first_line
 from dspark_json.options import is_key
 from dspark_json.source.names import is_name
 from dspark_json.source.settings import reader_settings
+from dspark_json.source.target import meant_address, target_option
 from dspark_json.source.transport import default_folder, key_not_needed, no_key_error, open_folder
 from dspark_json.spool.http import KEY_REMEDY, HookClient, HttpSpool
 from dspark_json.spool.reader import SpoolReader
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 _KEY_REMEDY = (
     "Give the hook's key (DSPARK_API_KEY of the server) with --key-file or as the environment's DSPARK_API_KEY."
 )
-_SERVER: Final = re.compile(
-    r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}(/.*)?|localhost(/.*)?"
-)  # a forgotten "http://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,7 @@ class Target:
 
 def target_settings(target: str, key_file: Path | None = None) -> ReaderSettings:
     """The settings of a reader of ``target``: servers' addresses, or else a folder; the key as for ``open_target``."""
-    remote = target.lower().startswith(("http://", "https://", "dns+http://", "dns+https://"))
-    given = {"vllm_endpoint" if remote else "path": target}
+    given = target_option(target)
     if key_file is not None:
         given["vllm_api_key"] = _key(key_file)
     return reader_settings(given)
@@ -90,11 +86,10 @@ def explained(target: str) -> Iterator[None]:
         remedy = _KEY_REMEDY if error.remedy == KEY_REMEDY or ".load(" in error.remedy else error.remedy
         raise EndpointKeyError(error.message, remedy=remedy) from None
     except SpoolNotFoundError as error:
-        if _SERVER.fullmatch(target) is None or Path(target).exists():
+        meant = meant_address(target)
+        if meant is None:
             raise
-        raise SpoolNotFoundError(
-            error.message, remedy=f"Did you mean http://{target}? {error.remedy}".rstrip()
-        ) from None
+        raise SpoolNotFoundError(error.message, remedy=f"Did you mean {meant}? {error.remedy}".rstrip()) from None
 
 
 def _key(file: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json.cli import output
+from dspark_json.cli.numbers import real_from_zero
 from dspark_json.errors import InvalidOptionError, MissingOptionError
 
 if TYPE_CHECKING:
@@ -78,7 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument("--api-key", metavar="KEY", help="its API key; others on this machine can see it here")
     server.add_argument("--api-key-file", type=Path, metavar="F", help="a file whose first line is the API key")
     server.add_argument(
-        "--wait", nargs="?", const=_WAIT_S, type=float, default=0.0, metavar="S", help="wait for the instances (1800 s)"
+        "--wait",
+        nargs="?",
+        const=_WAIT_S,
+        type=real_from_zero,
+        default=0.0,
+        metavar="S",
+        help="wait for the instances (1800 s)",
     )
     server.add_argument("--find", action="store_true", help="create nothing: find the instances of the name")
     server.add_argument("--json", action="store_true", help="print the result as one JSON object")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dspark_json import __version__
 from dspark_json.cli import deploy, doctor, import_answers, monitor, output, parse, proxy, replay, schema, serve, tail
@@ -38,6 +39,12 @@ EXIT_PIPE_CLOSED: Final = 141
 
 class _CommandParser(argparse.ArgumentParser):
     """A subcommand's: what it does not know it tells with its own usage, not with that of the whole."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # What begins like a negative number, such as "-5m", is the value of the option before it, which refuses it by
+        # its name, and not an option itself: none of ours begins with a digit.
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

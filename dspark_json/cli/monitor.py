@@ -159,7 +159,8 @@ def _live(options: argparse.Namespace, watch: Watch, alerts: Sequence[AlertWatch
         if options.listen is not None:
             from dspark_json.monitor.exporter import Exporter as Listening
 
-            exporter = stack.enter_context(Listening(*options.listen))
+            host, port = options.listen
+            exporter = stack.enter_context(Listening(host, port, watch.read_us))
         with explained(options.target):  # what is wrong with the target is told before there is a page
             watch.look()
         lines = options.json or options.quiet or not sys.stdout.isatty()

@@ -10,13 +10,16 @@ from dspark_json.doctor.check import Check, failed
 from dspark_json.doctor.gpu import check_container, check_gpu, check_pid_namespace
 from dspark_json.doctor.packages import check_delta, check_jar, check_java, check_native, check_python, check_spark
 from dspark_json.doctor.server import check_endpoint, check_local_folder
-from dspark_json.doctor.spool import check_shared_memory, no_spool, spools_of_this_machine
+from dspark_json.doctor.spool import check_shared_memory, no_spool, spools_of_this_machine, unwritten
 from dspark_json.errors import OptionError
+from dspark_json.source.names import Names
 from dspark_json.source.settings import reader_settings
+from dspark_json.source.target import is_remote, meant_address, target_option
 from dspark_json.source.transport import default_folder
+from dspark_json.spool.lane import is_written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["examine"]
 
@@ -37,15 +40,26 @@ def examine(target: str | None, *, key_file: Path | None, gpu: bool) -> Iterator
         spools = _folders_of(target)
     else:
         spools = spools_of_this_machine()
-        for one in spools:
-            yield from _of_several(one) if len(spools) > 1 else check_local_folder(one)
-        if not spools:
-            yield no_spool("no server or folder is named, and there is no /dev/shm/dspark_vllm_*")
-        if len(spools) != 1:
-            yield check_shared_memory(None)
+        yield from _of_this_machine(spools)
     yield from check_gpu(wanted=gpu)
     yield check_pid_namespace(spools)
     yield check_container(gpu=gpu)
+
+
+def _of_this_machine(spools: Sequence[Path]) -> Iterator[Check]:
+    """The checks of the spools in the default place; those of several that no server writes are a line together."""
+    if not spools:
+        yield no_spool("no server or folder is named, and there is no /dev/shm/dspark_vllm_*")
+    if len(spools) == 1:
+        yield from check_local_folder(spools[0])
+        return
+    left = [spool for spool in spools if is_written(spool) is False]
+    for one in spools:
+        if one not in left:
+            yield from _of_several(one)
+    if left:
+        yield unwritten(left)
+    yield check_shared_memory(None)
 
 
 def _of_several(spool: Path) -> Iterator[Check]:
@@ -59,24 +73,26 @@ def _of_several(spool: Path) -> Iterator[Check]:
 
 def _folders_of(target: str) -> list[Path]:
     """The spools of a target that are folders here: the one that is named, or a server's in its default place."""
-    if _is_remote(target):
+    if is_remote(target):
         names = [default_folder(address.strip()) for address in target.split(",")]
         return [Path(name) for name in names if name is not None and Path(name).is_dir()]
     return [Path(target)] if Path(target).is_dir() else []
 
 
-def _is_remote(target: str) -> bool:
-    return target.lower().startswith(("http://", "https://"))
-
-
 def _of_target(target: str, key_file: Path | None) -> list[Check]:
-    given = {"vllm_endpoint" if _is_remote(target) else "path": target}
-    if key_file is not None:
-        given["vllm_api_key_file"] = str(key_file)
     try:
+        given = target_option(target)
+        if key_file is not None:
+            given["vllm_api_key_file"] = str(key_file)
         settings = reader_settings(given)
     except OptionError as error:
         return [failed("target", error.message, error.remedy or "Correct the command line.")]
-    if settings.local:
-        return check_local_folder(Path(settings.addresses[0]))
-    return [check for one in settings.addresses for check in check_endpoint(one, settings.key, settings.timeout_s)]
+    if not settings.local:
+        addresses, down, timeout_s = Names(settings.addresses).look(settings.timeout_s)
+        checks = [failed("server", error.message, error.remedy) for error in down.values()]
+        return checks + [check for one in addresses for check in check_endpoint(one, settings.key, timeout_s)]
+    checks = check_local_folder(Path(settings.addresses[0]))
+    meant = meant_address(target)
+    if meant is None:
+        return checks
+    return [replace(checks[0], remedy=f"Did you mean {meant}? {checks[0].remedy}"), *checks[1:]]

@@ -13,6 +13,7 @@ from dspark_json.engine.gpu import is_mps_running
 from dspark_json.engine.selection import GpuCheckError, Machine, check_device, check_driver, check_import
 from dspark_json.engine.selftest import self_test
 from dspark_json.errors import DeviceError, EngineUnavailableError
+from dspark_json.locks import is_locked
 from dspark_json.spool.layout import LANES_FOLDER
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def check_pid_namespace(folders: Sequence[Path]) -> Check:
     found = []
     for path in rings:
         header = layout.unpack_header(path.read_bytes()[: layout.HEADER_BYTES])
-        if header is None:
+        if header is None or not _is_held(path.parent / "lock"):
             continue
         if not _holds(header.pid, path.parent / "lock"):
             return failed(
@@ -191,6 +192,14 @@ def _holds(pid: int, lock: Path) -> bool:
     except OSError:
         pass
     return False
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether somebody writes the lane now; what a writer that ended has left tells nothing."""
+    try:
+        return is_locked(lock)
+    except OSError:
+        return False
 
 
 def _first_process() -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dspark_json.doctor.check import Check, failed, fine, warned
-from dspark_json.doctor.spool import check_counts, check_folder, check_schemas, check_shared_memory, check_space
+from dspark_json.doctor.losses import LOSSES, check_counters, check_counts
+from dspark_json.doctor.spool import check_folder, check_schemas, check_shared_memory, check_space
 from dspark_json.errors import DSparkJsonError, EndpointAnswerError, EndpointError, EndpointKeyError
 from dspark_json.source.transport import default_folder, open_folder
 from dspark_json.spool.http import HookClient, HttpSpool
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["check_endpoint", "check_local_folder"]
 
 
-def check_local_folder(folder: Path) -> list[Check]:
-    """All checks of a spool folder."""
+def check_local_folder(folder: Path, losses: Check | None = None) -> list[Check]:
+    """All checks of a spool folder; ``losses`` is what its server says of them, where that was asked."""
     checked, reader = check_folder(folder)
     checks = [checked]
     if reader is not None:
-        checks += [check_counts(folder), check_space(folder), check_schemas(lambda: reader)]
+        checks += [losses or check_counts(folder), check_space(folder), check_schemas(lambda: reader)]
     return [*checks, check_shared_memory(folder)]
 
 
@@ -47,9 +48,10 @@ def check_endpoint(address: str, key: str | None, timeout_s: float) -> list[Chec
             return [failed("server", error.message, error.remedy), check_shared_memory(None)]
         checks = [fine("server", f"{address} answers"), fine("hook", f"is enabled, spool id {identity.spool_id}")]
         folder = _folder_here(address, identity)
+        losses = _losses(address, timeout_s)
         if folder is not None:
-            return [*checks, *check_local_folder(folder)]
-        return [*checks, *_over_http(client, identity)]
+            return [*checks, *check_local_folder(folder, losses)]
+        return [*checks, *_over_http(client, identity), *([] if losses is None else [losses])]
 
 
 def _folder_here(address: str, identity: ServerIdentity) -> Path | None:
@@ -58,6 +60,18 @@ def _folder_here(address: str, identity: ServerIdentity) -> Path | None:
             assert folder is not None
             return Path(folder)
     return None
+
+
+def _losses(address: str, timeout_s: float) -> Check | None:
+    """What the server says of its losses, which needs no key; its files may tell less. None where it does not say."""
+    from dspark_json.monitor.counters import series_of
+    from dspark_json.monitor.metrics_page import metrics_page
+
+    page = metrics_page(f"{address}/dspark/metrics", timeout_s)
+    names = {name: f"dspark_{name}_total" for name in ("records", *LOSSES)}
+    found = {} if page is None else series_of(page, *names.values())
+    counters = {name: int(found[series, ""]) for name, series in names.items() if (series, "") in found}
+    return check_counters(counters) if "records" in counters else None
 
 
 def _over_http(client: HookClient, identity: ServerIdentity) -> list[Check]:

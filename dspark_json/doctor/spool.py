@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.doctor.check import Check, failed, fine, skipped, warned
 from dspark_json.errors import DSparkJsonError, SpoolError
+from dspark_json.spool.layout import LANES_FOLDER
 from dspark_json.spool.reader import SpoolReader
-from dspark_json.spool.stats import sum_counters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dspark_json.spool.access import SpoolAccess
 
 __all__ = [
-    "check_counts",
     "check_folder",
     "check_schemas",
     "check_shared_memory",
     "check_space",
+    "no_spool",
     "spools_of_this_machine",
+    "unwritten",
 ]
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - DESIGN §3's default place
+_SHOWN: Final = 3
 _LEAST_SHARED: Final = 1 << 30
 _DROPPED_BELOW: Final = 0.10
 _LOW: Final = 0.20
-# Counters that say that answers did not reach the spool, and what to do about each.
-_LOSSES: Final = {
-    "dropped_records": "See the server's log for the reason: a full file system, or a writer that does not keep up.",
-    "unrecorded_answers": "The spool did not take a record within DSPARK_HOLD_MS; see the server's log.",
-    "hook_exceptions": "Please report the traceback that is in the server's log.",
-    "schema_overflow": "More than 1,000 answer schemas: requests make up names or shapes of their own.",
-    "device_ring_failures": "See the server's log; `dspark-json doctor --gpu` on the server's machine.",
-}
 
 
 def spools_of_this_machine() -> list[Path]:
@@ -45,7 +41,7 @@ def spools_of_this_machine() -> list[Path]:
 
 
 def check_folder(folder: Path) -> tuple[Check, SpoolReader | None]:
-    """``spool``: the folder is a spool that this user can read."""
+    """``spool``: the folder is a spool that this user can read, and not everybody."""
     try:
         reader = SpoolReader(folder)
         lanes = reader.offsets().lanes
@@ -53,25 +49,23 @@ def check_folder(folder: Path) -> tuple[Check, SpoolReader | None]:
         return failed("spool", error.message, error.remedy), None
     kept = sum(extent.next - extent.first for extent in lanes.values())
     found = f"{folder}, id {reader.identity.spool_id}, {len(lanes)} lane(s), {kept} record(s)"
+    open_to_all = [path for path in (folder, folder / LANES_FOLDER) if _is_open_to_all(path)]
+    if open_to_all:
+        names = " and ".join(map(str, open_to_all))
+        remedy = f"Take that right away: chmod o-rwx {' '.join(map(str, open_to_all))}"
+        return warned("spool", f"{found}; everybody on this machine may look into {names}", remedy), reader
     return fine("spool", found), reader
-
-
-def check_counts(folder: Path) -> Check:
-    """``spool_losses``: nothing that the server answered is missing in the spool."""
-    counters = sum_counters(folder)
-    found = {name: counters[name] for name in _LOSSES if counters.get(name)}
-    if not found:
-        return fine("spool_losses", f"none in {counters.get('records', 0)} record(s)")
-    evidence = ", ".join(f"{name} {count}" for name, count in found.items())
-    return warned("spool_losses", evidence, " ".join(_LOSSES[name] for name in found))
 
 
 def check_space(folder: Path) -> Check:
     """``spool_space``: the file system has room; below 10 % free the server drops records."""
-    usage = shutil.disk_usage(folder)
-    share = usage.free / usage.total if usage.total else 0.0
-    found = f"{_mib(usage.free)} of {_mib(usage.total)} MiB free ({share:.0%})"
+    space = os.statvfs(folder)
+    share = space.f_bavail / space.f_blocks if space.f_blocks else 0.0
+    free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
+    found = f"{_mib(free)} of {_mib(total)} MiB free ({share:.0%})"
     remedy = "Free space, lower DSPARK_RETENTION_MB, or set DSPARK_SPOOL to another file system."
+    if space.f_files and not space.f_favail:
+        return failed("spool_space", f"{found}, but no file more can be made (no inodes are left)", remedy)
     if share < _DROPPED_BELOW:
         return failed("spool_space", f"{found}: below 10 % records are dropped", remedy)
     return warned("spool_space", found, remedy) if share < _LOW else fine("spool_space", found)
@@ -110,6 +104,24 @@ def check_schemas(access: Callable[[], SpoolAccess]) -> Check:
 def no_spool(where: str) -> Check:
     """``spool`` where none was asked for and none is there."""
     return skipped("spool", where, "Name a server or a folder: dspark-json doctor http://localhost:8000")
+
+
+def unwritten(spools: Sequence[Path]) -> Check:
+    """``spool`` of several that no server writes: what they are, not what is in each."""
+    names = [spool.name for spool in spools]
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return skipped(
+        "spool",
+        f"{len(names)} spool(s) in {spools[0].parent} that no server writes: {shown}",
+        "Look at one: dspark-json doctor FOLDER. What nobody is to read any more takes memory: rm -r FOLDER.",
+    )
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    try:
+        return bool(folder.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
+    except OSError:
+        return False
 
 
 def _mib(size: int) -> str:

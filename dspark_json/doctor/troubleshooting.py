@@ -55,7 +55,8 @@ TROUBLES: Final = (
     Trouble(
         "DSPARK_JSON_SPOOL_FORMAT",
         "Another version wrote the spool, or something else is in the folder.",
-        "Use one version on both sides. `import` and `replay` want the folder of a spool, or an empty one.",
+        "Use one version on both sides. `import` and `replay` want the folder of a spool, or an empty one; a server "
+        "takes one that holds other things too, with a warning.",
         ("spool",),
     ),
     Trouble(
@@ -284,9 +285,10 @@ CHECKS: Final = {
     "server": "somebody answers at the address",
     "hook": "it is the hook",
     "key": "the hook's key is right, where the folder can't be opened",
-    "spool": "the spool's path, id, lanes and records",
-    "spool_losses": "counters of answers that did not reach the spool",
-    "spool_space": "free space; below 10 % answers are dropped",
+    "spool": "the spool's path, id, lanes and records; that it is not open to everybody",
+    "spool_losses": "counters of answers that did not reach the spool: those that the server tells, else those of its "
+    "files, with a warning where a living server's are old or can't be read",
+    "spool_space": "free space; below 10 % answers are dropped, and without an inode no file can be made",
     "schemas": "the answer schemas that requests asked for",
     "shared_memory": "the file system of spools, /dev/shm, has 1 GiB at least",
     "gpu_driver": "the NVIDIA driver: 535 or newer for CUDA 12, 580 for CUDA 13",

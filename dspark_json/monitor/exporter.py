@@ -21,7 +21,7 @@ _NAMES: Final = {metric.name: f"dspark_monitor_{metric.name}" for metric in METR
 _CONTENTS: Final = "dspark_monitor_contents"
 _READ_AT: Final = "dspark_monitor_read_at_seconds"
 _CONTENTS_DOC: Final = "Contents in the window, by how their parse went."
-_READ_AT_DOC: Final = "When the monitor last could read all that it watches."
+_READ_AT_DOC: Final = "When the monitor last could read all that it watches; before that, when it began."
 LONGEST_NAME: Final = 100
 """Characters of a name in a label; a longer one is cut, with an ellipsis at its end."""
 
@@ -47,18 +47,18 @@ def metrics_text(figures: Figures) -> str:
         for status, count in sorted(tally.statuses.items()):
             contents[f'model="{_label(model)}",schema="{_label(schema)}",parse_status="{status}"'] += count
     lines += [f"{_CONTENTS}{{{labels}}} {count}" for labels, count in contents.items()]
-    lines += [f"# HELP {_READ_AT} {_READ_AT_DOC}", f"# TYPE {_READ_AT} gauge"]
-    if figures.read_us is not None:
-        lines.append(f"{_READ_AT} {figures.read_us / 1_000_000:.3f}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _read_at(figures.read_us)
 
 
 class Exporter:
     """Answers ``GET /metrics`` with the figures of the last look, and nothing else; a context manager."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """Raises ``ListenError`` where it can't listen there."""
-        self._text = ""
+    def __init__(self, host: str, port: int, began_us: int) -> None:
+        """``began_us``: when the monitor did, which is all that it gives until there are figures.
+
+        Raises ``ListenError`` where it can't listen there.
+        """
+        self._text = _read_at(began_us)
         exporter = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -103,6 +103,10 @@ class Exporter:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def _read_at(moment_us: int) -> str:
+    return f"# HELP {_READ_AT} {_READ_AT_DOC}\n# TYPE {_READ_AT} gauge\n{_READ_AT} {moment_us / 1_000_000:.3f}\n"
 
 
 def _label(name: str) -> str:

@@ -40,7 +40,11 @@ METRICS: Final = (
     Metric("latency_p99", "seconds", "the 99th percentile of that"),
     Metric("lag", "seconds", "the age of the oldest record that the stream of --checkpoint has yet to write"),
     Metric("lag_records", "number", "how many records that stream has yet to write"),
-    Metric("servers_down", "number", "how many of the servers do not answer, or have left their spool's folder"),
+    Metric(
+        "servers_down",
+        "number",
+        "how many of the servers do not answer, can't be read, or have left their folder",
+    ),
 )
 
 
@@ -57,8 +61,10 @@ class Figures:
     """One look. ``window_s`` is what the figures are over; the lag is that of now, None where no stream is watched.
 
     ``acceptance_from`` says who told of drafts: the answers themselves, or the server's counters.
-    ``down`` says of each address whose server is down that it is, and what that means for the figures.
-    ``read_us`` is when a look last could read all that there was to read, without a note; None before.
+    ``down`` says of each address whose server is down, or whose records can't be read, why and what that means for the
+    figures.
+    ``read_us`` is when a look last could read all that there was to read, without a note; before that, when the watch
+    began.
     """
 
     at_us: int
@@ -66,11 +72,11 @@ class Figures:
     total: Tally
     speculation: Speculation
     acceptance_from: AcceptanceSource | None
+    read_us: int
     groups: Mapping[Group, Tally] = field(default_factory=dict)
     lag: Lag | None = None
     lost: int = 0
     notes: Sequence[str] = ()
-    read_us: int | None = None
     down: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
@@ -146,7 +152,7 @@ def figures_of(
     """The figures of a window.
 
     Where no answer tells of drafts the server's counters do: what they grew by, or (``since_start``) all they count
-    where there was no second look yet.
+    where there was no second look yet. ``read_us`` is None where this look could read all.
     """
     groups = window.groups(now_us)
     total = summed(groups.values())
@@ -170,10 +176,10 @@ def figures_of(
         total,
         speculation,
         source,
+        now_us if read_us is None else read_us,
         groups,
         lag,
         lost,
         tuple(notes),
-        read_us,
         dict(down or {}),
     )

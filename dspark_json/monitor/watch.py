@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dspark_json.errors import DSparkJsonError, EndpointError, RecordsExpiredError, SpoolError
+from dspark_json.errors import (
+    DSparkJsonError,
+    EndpointError,
+    EndpointUnreachableError,
+    RecordsExpiredError,
+    SpoolError,
+)
 from dspark_json.monitor.checkpoint import committed
 from dspark_json.monitor.counters import SpeculationCounters
 from dspark_json.monitor.figures import Figures, Lag, figures_of
@@ -45,7 +51,7 @@ class WatchSettings:
 
     ``windows_s`` are the times, in seconds, that figures are wanted over. ``counters_url``: where the server's own
     metrics are, None for ``/metrics`` of each server. ``counters_every_s``: they are asked no more often, but twice in
-    the shortest of the windows. ``all_up``: at the first look a server that does not answer is an error.
+    the shortest of the windows. ``all_up``: at the first look whatever can't be read is an error.
     """
 
     reader: ReaderSettings
@@ -73,8 +79,9 @@ class Watch:
         self._answers = AnswerReader()
         self._windows = {seconds: Window(seconds) for seconds in settings.windows_s}
         self._looked_us = 0
-        self._read_us: int | None = None  # the last look at which all could be read
+        self._read_us = now_us()  # the last look at which all could be read, or the beginning
         self._known: dict[str, str] | None = None  # spool id -> address, None before the first look
+        self._begun: set[str] = set()  # the spools in which it is known where the window begins
         self._next: dict[tuple[str, str], int] = {}
         self._schemas = _Schemas(self._discovery)
         self._counters = _ServerCounters(settings)
@@ -84,42 +91,52 @@ class Watch:
         self._appended: dict[tuple[str, str], int] = {}  # when the oldest record that the stream lacks was written
         self._lag: Lag | None = None
         self._notes: list[str] = []
+        self._failed: dict[str, DSparkJsonError] = {}  # address -> why the last look could not read all of it
         self._down: dict[str, str] = {}
+
+    @property
+    def read_us(self) -> int:
+        """When a look last could read all that there was to read, without a note; before that, when the watch began."""
+        return self._read_us
 
     def look(self) -> None:
         """Read what is new.
 
-        At the first look an ``EndpointError`` or ``SpoolError`` says what is wrong with what is watched, with
-        ``all_up`` also that a server does not answer; later, a server that is down, or a record that is gone, is
-        noted and counted.
+        What can't be read is named as down, and costs the others nothing. At the first look an ``EndpointError`` or
+        ``SpoolError`` says what is wrong where nothing can be read and it is more than that nobody answers; with
+        ``all_up`` wherever something can't be read.
         """
         first = self._known is None
         self._notes, self._down = [], {}
-        survey: Survey | None = None
-        try:
-            survey = self._discovery.look(self._known or {}, first=first)
-        except (EndpointError, SpoolError) as error:
-            if first:
-                raise
-            self._notes.append(error.message)
+        survey = self._discovery.look(self._known or {}, first=first, each=True)
         now_us = self._looked_us = self._now_us()  # what is found now was written before
-        if survey is not None:
-            self._take(survey, now_us, first=first)
+        if first:
+            self._require(survey, survey.down)
+        self._take(survey, now_us, first=first)
         self._lag = self._lag_of(survey, now_us, first=first)
         for window in self._windows.values():
             window.forget(now_us)
-        if survey is not None and not survey.down and not self._notes:
+        if not self._failed and not self._notes:
             self._read_us = now_us
+
+    def _require(self, survey: Survey, failed: Mapping[str, DSparkJsonError]) -> None:
+        """Raise what is wrong with what is watched, where there is no use in going on."""
+        is_all_lost = not {found.address for found in survey.spools.values()} - failed.keys()
+        for error in failed.values():
+            if self._settings.all_up or (is_all_lost and not isinstance(error, EndpointUnreachableError)):
+                raise error
 
     def _take(self, survey: Survey, now_us: int, *, first: bool) -> None:
         """Read what is new in the spools that were found."""
-        for address, down in survey.down.items():
-            if first and self._settings.all_up:
-                raise down
-            self._down[address] = down.message
+        self._failed = dict(survey.down)
         self._schemas.begin_look()
         for spool_id, found in survey.spools.items():
-            self._read(spool_id, found, now_us, first=first)
+            self._read(spool_id, found, now_us)
+        if first:
+            self._require(survey, self._failed)
+        for address, error in self._failed.items():
+            self._down[address] = error.message if address in error.message else f"{address}: {error.message}"
+        for found in survey.spools.values():
             self._tell_if_unwritten(found)
         replaced = {found.address for found in survey.spools.values()}
         kept = {i: where for i, where in (self._known or {}).items() if where not in replaced}
@@ -130,6 +147,8 @@ class Watch:
 
     def _tell_if_unwritten(self, found: FoundSpool) -> None:
         """A folder can be read without its server, and then tells nothing of what happens now."""
+        if found.address in self._failed:
+            return
         if not found.answered:
             self._down[found.address] = f"{found.address} does not answer; the figures are of what {found.folder} holds"
         elif self._settings.reader.local and is_written(Path(found.address)) is False:
@@ -148,33 +167,37 @@ class Watch:
             read_us=self._read_us,
         )
 
-    def _read(self, spool_id: str, found: FoundSpool, now_us: int, *, first: bool) -> None:
-        reader = self._settings.reader
-        is_new = spool_id not in (self._known or {})
+    def _read(self, spool_id: str, found: FoundSpool, now_us: int) -> None:
+        """Read what is new in a spool; what can't be read is read by a later look."""
+        is_new = spool_id not in self._begun
         ahead_us = self._ahead_us(found, now_us) if is_new else 0
+        self._begun.add(spool_id)
         for lane, extent in found.offsets.lanes.items():
-            at = self._next.get((spool_id, lane))
-            if at is None:
-                since_us = now_us + ahead_us - round(max(self._windows) * _US)
-                at = self._discovery.seek_time(found, lane, since_us) if is_new else extent.first
-            if at >= extent.next:
-                self._next[spool_id, lane] = at
-                continue
-            split = Split(spool_id, lane, at, extent.next, found.address, found.folder)
             try:
-                for chunk in read_split(
-                    split, key=reader.key, timeout_s=reader.timeout_s, fail_on_data_loss=False, on_loss=self._lose
-                ):
-                    # All of a chunk or nothing: it is read again where a schema can't be asked for.
-                    for answer in list(self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted))):
-                        self._count(answer, now_us, ahead_us)
-                    self._next[spool_id, lane] = chunk.first_seq + len(chunk)
-                self._next[spool_id, lane] = extent.next
+                at = self._next.get((spool_id, lane))
+                if at is None:
+                    since_us = now_us + ahead_us - round(max(self._windows) * _US)
+                    at = self._discovery.seek_time(found, lane, since_us) if is_new else extent.first
+                    self._next[spool_id, lane] = at
+                if at < extent.next:
+                    self._read_lane(
+                        Split(spool_id, lane, at, extent.next, found.address, found.folder), found, ahead_us
+                    )
             except (EndpointError, SpoolError) as error:
-                if first:
-                    raise
-                self._notes.append(error.message)
-                self._next.setdefault((spool_id, lane), at)
+                self._failed[found.address] = error
+                if (spool_id, lane) not in self._next:
+                    self._begun.discard(spool_id)
+
+    def _read_lane(self, split: Split, found: FoundSpool, ahead_us: int) -> None:
+        reader, place = self._settings.reader, (split.spool_id, split.lane)
+        for chunk in read_split(
+            split, key=reader.key, timeout_s=reader.timeout_s, fail_on_data_loss=False, on_loss=self._lose
+        ):
+            # All of a chunk or nothing: it is read again where a schema can't be asked for.
+            for answer in list(self._answers.answers(chunk, lambda wanted: self._schemas.find(found, wanted))):
+                self._count(answer, self._looked_us, ahead_us)
+            self._next[place] = chunk.first_seq + len(chunk)
+        self._next[place] = split.stop
 
     def _count(self, answer: Answer, now_us: int, ahead_us: int) -> None:
         if ahead_us:
@@ -194,7 +217,7 @@ class Watch:
     def _lose(self, records: int) -> None:
         self._lost += records
 
-    def _lag_of(self, survey: Survey | None, now_us: int, *, first: bool) -> Lag | None:
+    def _lag_of(self, survey: Survey, now_us: int, *, first: bool) -> Lag | None:
         """How far the stream of the checkpoint is behind what the servers keep, or kept when they last answered."""
         if self._settings.checkpoint is None:
             return None
@@ -204,7 +227,7 @@ class Watch:
             if first:
                 raise
             self._notes.append(error.message)
-        asked = {} if survey is None else survey.spools
+        asked = survey.spools
         self._ends = {**{i: found for i, found in self._ends.items() if self._is_down(i, found, survey)}, **asked}
         records, oldest_us = 0, now_us
         for spool_id, found in self._ends.items():
@@ -224,10 +247,8 @@ class Watch:
                 oldest_us = min(oldest_us, known_us)
         return Lag(records, (now_us - oldest_us) / _US)
 
-    def _is_down(self, spool_id: str, found: FoundSpool, survey: Survey | None) -> bool:
-        """Whether a spool that was there is one whose server does not answer, and neither replaced nor given up."""
-        if survey is None:
-            return True
+    def _is_down(self, spool_id: str, found: FoundSpool, survey: Survey) -> bool:
+        """Whether a spool that was there is one that can't be read now, and neither replaced nor given up."""
         return spool_id in (self._known or {}) and found.address in survey.down
 
     def _appended_at(self, found: FoundSpool, lane: str, seq: int, otherwise: int) -> int:

@@ -84,35 +84,36 @@ class Discovery:
         # Ids that an address gave up. Not kept for the addresses of names, which servers may take from one another.
         self._former: dict[str, set[str]] = {address: set() for address in addresses}
 
-    def look(self, known: Mapping[str, str], *, first: bool = False) -> Survey:
+    def look(self, known: Mapping[str, str], *, first: bool = False, each: bool = False) -> Survey:
         """Look at all addresses.
 
         ``known`` maps the spool ids of the stream's offset to their addresses. With ``first``, and for an id that is
         not known, a server is asked again on fresh connections; one that gives several ids is a ``LoadBalancerError``.
         An address where nobody answers is in the survey's ``down``, unless its spool's folder can be read without the
-        server; every other problem is raised.
+        server. Every other problem is raised; with ``each`` it is in ``down`` too, and costs the other addresses
+        nothing.
         """
-        if self._local:
-            folder = self._addresses[0]
-            offsets = SpoolReader(Path(folder)).offsets()
-            return Survey({offsets.spool_id: FoundSpool(folder, offsets, folder)}, {}, (folder,))
         spools: dict[str, FoundSpool] = {}
-        addresses, down, timeout_s = self._names.look(self._timeout_s)
-        for address, result in self._ask_all(addresses, known, first, timeout_s):
-            if isinstance(result, EndpointUnreachableError):
-                found = None if first else self._without_server(address, known)
-                if found is None:
-                    down[address] = result
-                else:
-                    spools.setdefault(found.offsets.spool_id, found)
-            elif isinstance(result, DSparkJsonError):
-                raise result
-            else:
-                earlier = spools.get(result.offsets.spool_id)
-                if earlier is not None and earlier.answered:
-                    _log.warning("%s and %s are one server; its records are read once", earlier.address, address)
-                else:
-                    spools[result.offsets.spool_id] = result
+        addresses: Sequence[str] = self._addresses
+        down: dict[str, DSparkJsonError] = {}
+        if self._local:
+            asked = self._look_at_folder()
+        else:
+            addresses, down, timeout_s = self._names.look(self._timeout_s)
+            asked = self._ask_all(addresses, known, first, timeout_s)
+        for address, result in asked:
+            try:
+                found = self._settled(address, result, known, first=first)
+            except DSparkJsonError as error:
+                if not each and not isinstance(error, EndpointUnreachableError):
+                    raise
+                down[address] = error
+                continue
+            earlier = spools.get(found.offsets.spool_id)
+            if earlier is None or (found.answered and not earlier.answered):
+                spools[found.offsets.spool_id] = found
+            elif found.answered:
+                _log.warning("%s and %s are one server; its records are read once", earlier.address, address)
         return Survey(spools, down, addresses)
 
     def index(self, found: FoundSpool, lane: str, start: int, stop: int) -> IndexSlice:
@@ -150,6 +151,25 @@ class Discovery:
                 raise result
             results.append((address, result))
         return results
+
+    def _look_at_folder(self) -> list[tuple[str, FoundSpool | DSparkJsonError]]:
+        folder = self._addresses[0]
+        try:
+            return [(folder, FoundSpool(folder, SpoolReader(Path(folder)).offsets(), folder))]
+        except DSparkJsonError as error:
+            return [(folder, error)]
+
+    def _settled(
+        self, address: str, result: FoundSpool | DSparkJsonError, known: Mapping[str, str], *, first: bool
+    ) -> FoundSpool:
+        """The spool of an address, in the place of a server that does not answer that of its folder; else its error."""
+        if isinstance(result, FoundSpool):
+            return result
+        if isinstance(result, EndpointUnreachableError) and not first:
+            found = self._without_server(address, known)
+            if found is not None:
+                return found
+        raise result
 
     def _asked(self, address: str, known: Mapping[str, str], first: bool) -> FoundSpool:
         try:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("dspark_json.spool")
 _LOCK_FILE: Final = "lock"
 _RETIRED: Final = "retired"
+_CLAIM_PATIENCE_S: Final = 2.0
 _MOST_AHEAD_US: Final = 86_400_000_000  # what a clock may have been set back by
 
 
@@ -56,6 +57,11 @@ class HeldLane:
             os.close(lock)
             raise
         return cls(folder, lock)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What tells this lane from one that is made in its place, see ``lane_identity``."""
+        return _identity(os.fstat(self._lock))
 
     def recover(self, boot_id: str, now_us: int) -> tuple[LaneState | None, bool]:
         """Put the lane in order. Returns its state, and whether it may be written under the boot id given.
@@ -134,6 +140,14 @@ def take_lane(spool: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneSta
     return held, None
 
 
+def lane_identity(folder: Path) -> tuple[int, int] | None:
+    """What tells a lane from one that is made in its place: device and inode of its lock; None where it has none."""
+    try:
+        return _identity((folder / _LOCK_FILE).stat())
+    except OSError:
+        return None
+
+
 def is_written(spool: Path) -> bool | None:
     """Whether some process holds a lane of the spool, which whoever reads it may ask; None where that can't be told.
 
@@ -145,6 +159,22 @@ def is_written(spool: Path) -> bool | None:
             return not got or any(_is_held(layout.lane_folder(spool, name)) for name in lane_names(spool))
     except OSError:
         return None
+
+
+def written_lanes(spool: Path) -> dict[str, float]:
+    """The lanes that some process holds, each with when its writer began (s since 1970); asked as ``is_written`` is.
+
+    Raises ``OSError`` where that can't be told.
+    """
+    with claim(spool, patience=_CLAIM_PATIENCE_S) as got:
+        if not got:
+            raise TimeoutError("another process holds the folder")
+        folders = [layout.lane_folder(spool, name) for name in lane_names(spool)]
+        return {folder.name: (folder / _LOCK_FILE).stat().st_mtime for folder in folders if _is_held(folder)}
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _is_held(folder: Path) -> bool:

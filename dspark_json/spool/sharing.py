@@ -24,6 +24,7 @@ _LOGGER = logging.getLogger("dspark_json.spool")
 _GROUP: Final = 0o070
 _GROUP_OF_FILE: Final = 0o060
 _WORLD_WRITABLE: Final = 0o002
+_warned: set[tuple[Path, str]] = set()
 
 
 class Sharing(Enum):
@@ -64,14 +65,20 @@ def check_owner(spool: Path, sharing: Sharing) -> None:
     """Raise ``SpoolPermissionError`` where the folder belongs to somebody who could read and replace the records.
 
     With ``GROUP_WRITE`` that may be anybody of the folder's group, if this process is one of it. A folder that
-    everybody may write is warned about.
+    everybody may write or list is warned about.
     """
     found = spool.stat()
     if found.st_mode & _WORLD_WRITABLE and not found.st_mode & stat.S_ISVTX:
-        _LOGGER.warning(
+        _warn_once(
+            spool,
             "DSpark JSON: everybody on this machine may write the folder %s, and so replace the spool in it; take that "
             "right away (chmod o-w), or set DSPARK_SPOOL to a folder inside it",
+        )
+    elif found.st_mode & stat.S_IROTH:
+        _warn_once(
             spool,
+            "DSpark JSON: everybody on this machine may list the folder %s, though not read the records in it; take "
+            "that right away (chmod o-rx), or set DSPARK_SPOOL to a folder that the server makes itself",
         )
     if found.st_uid in {0, os.geteuid()}:
         return
@@ -82,6 +89,13 @@ def check_owner(spool: Path, sharing: Sharing) -> None:
         remedy="Remove the folder, give it to the user of the server, set DSPARK_SPOOL to another, or share it within "
         "a group that both users are of (DSPARK_SPOOL_ACCESS=group-write).",
     )
+
+
+def _warn_once(spool: Path, text: str) -> None:
+    """Say it once per process: a spool that can't be opened is tried again and again."""
+    if (spool, text) not in _warned:
+        _warned.add((spool, text))
+        _LOGGER.warning(text, spool)
 
 
 def apply_sharing(spool: Path, sharing: Sharing) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.spool import layout
@@ -40,6 +41,18 @@ class Counters:
             return dict(self._values)
 
 
+@dataclass(frozen=True, slots=True)
+class LaneStats:
+    """What a lane's ``stats.json`` tells: None where it can't be read.
+
+    ``written_at`` is in seconds since 1970, None where there is no such file.
+    """
+
+    lane: str
+    counters: Mapping[str, int] | None
+    written_at: float | None
+
+
 def load_counters(lane: Path) -> Counters:
     """The counters a lane's earlier writers left; empty where the file is missing or broken."""
     return Counters(_read(lane / STATS_FILE))
@@ -68,11 +81,28 @@ def sum_counters(spool: Path) -> dict[str, int]:
     return total
 
 
+def lane_stats(spool: Path) -> list[LaneStats]:
+    """The counters of each lane, and when they were written; raises ``OSError`` where the lanes can't be listed."""
+    found = []
+    for name in lane_names(spool):
+        path = layout.lane_folder(spool, name) / STATS_FILE
+        try:
+            written_at: float | None = path.stat().st_mtime
+        except FileNotFoundError:
+            written_at = None
+        found.append(LaneStats(name, _parsed(path), written_at))
+    return found
+
+
 def _read(path: Path) -> dict[str, int]:
+    return _parsed(path) or {}
+
+
+def _parsed(path: Path) -> dict[str, int] | None:
     try:
         members = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return {}
+        return None
     if not isinstance(members, dict):
-        return {}
+        return None
     return {name: value for name, value in members.items() if isinstance(value, int) and not isinstance(value, bool)}

@@ -86,6 +86,7 @@ class LaneWriter:
             self._held, state = take_lane(folder, self._boot_id, clock())
             try:
                 self._held.own(self._boot_id)
+                self.lane_identity = self._held.identity
                 self._lanes = len(lane_names(folder))
                 self._begin(state)
                 self.counters: Counters = load_counters(self._held.folder)

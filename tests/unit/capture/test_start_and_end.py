@@ -235,7 +235,36 @@ def test_a_port_that_is_not_known_is_warned_about(
     asyncio.run(lifespan(JsonOutputHook(ReplayApp([])), {}))
     warned = [record.message for record in caplog.records if "port is not known" in record.message]
     assert len(warned) == 1
-    assert "Set DSPARK_SPOOL" in warned[0]
+    assert "Set DSPARK_SPOOL for each" in warned[0]
+    assert "dspark_vllm_<port>" in warned[0], "where readers of a port look"
+
+
+def test_a_folder_that_holds_other_things_is_taken_with_a_warning_at_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir(mode=0o700)
+    for name in "abcd":
+        (folder / f"{name}.jpg").touch()
+    app = ReplayApp(answer_messages([PLAIN]))
+    for _ in range(2):
+        with closing(make_hook(app, folder, monkeypatch)) as hook:
+            asyncio.run(ask(hook, Client()))
+    assert len(records(folder)) == 2
+    (warned,) = [record.getMessage() for record in caplog.records if "other things" in record.getMessage()]
+    assert f'the folder {folder} was no spool and holds other things ("a.jpg", "b.jpg", "c.jpg", …)' in warned
+    assert "set DSPARK_SPOOL to an empty folder" in warned
+
+
+@pytest.mark.parametrize("names", [[], ["lost+found"], ["lanes", "schemas"], [".spool.json.17.tmp"]])
+def test_a_folder_that_holds_nothing_else_is_taken_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, names: list[str]
+) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+    with closing(make_hook(ReplayApp(answer_messages([PLAIN])), tmp_path, monkeypatch)) as hook:
+        asyncio.run(ask(hook, Client()))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_an_application_without_lifespan_is_captured_from_its_first_request(

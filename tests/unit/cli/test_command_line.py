@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -10,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from dspark_json.cli.main import parser
 
 COMMAND = [sys.executable, "-m", "dspark_json.cli.main"]
 
@@ -96,6 +100,32 @@ def test_a_wrong_argument_is_told_with_the_usage(words: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("monitor", "x"), "--window"),
+        (("monitor", "x"), "--interval"),
+        (("proxy", "--listen", "h:1", "--upstream", "http://x"), "--connect-timeout"),
+        (("proxy", "--listen", "h:1", "--upstream", "http://x"), "--idle-timeout"),
+        (("proxy", "--listen", "h:1", "--upstream", "http://x"), "--grace"),
+        (("bench", "capture"), "--seconds"),
+        (("bench", "spark"), "--seconds"),
+        (("bench", "serve", "--endpoint", "http://x"), "--timeout"),
+        (("bench", "spec-sweep", "--lengths", "2"), "--start-timeout"),
+        (("deploy", "gpustack"), "--wait"),
+    ],
+)
+def test_a_time_that_is_not_above_zero_is_told_by_its_option(words: tuple[str, ...], option: str) -> None:
+    times = ["-5", "-5m", "-.5s", "0", "0s", "nan"]
+    if option == "--wait":
+        times.remove("0")  # not to wait
+    for time_ in times:
+        with pytest.raises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()) as said:
+            parser().parse_args([*words, option, time_])
+        assert ended.value.code == 2
+        assert f'argument {option}: "{time_}" is not a ' in said.getvalue()
+
+
+@pytest.mark.parametrize(
     ("words", "usage"),
     [
         (("monitor", "a", "b"), "dspark-json monitor "),
@@ -116,7 +146,8 @@ def test_an_address_without_http_is_asked_about(target: str, tmp_path: Path) -> 
     for command in ("tail", "schema"):
         done = run(command, target)
         assert done.returncode == 2
-        assert f"Did you mean http://{target}?" in done.stderr
+        port = ":8000" if target == "localhost" else ""
+        assert f"Did you mean http://{target}{port}?" in done.stderr
     assert "Did you mean" not in run("tail", tmp_path / "spool").stderr
 
 

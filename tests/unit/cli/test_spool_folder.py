@@ -41,7 +41,7 @@ def test_a_folder_that_holds_other_things_is_refused_and_stays_as_it_is(
 
 
 @COMMANDS
-@pytest.mark.parametrize("names", [[], ["lost+found"], ["lanes", "schemas"]])
+@pytest.mark.parametrize("names", [[], ["lost+found"], ["lanes", "schemas"], [".spool.json.17.tmp"]])
 def test_an_empty_folder_and_one_that_is_a_spool_are_taken(
     tmp_path: Path, command: str, line: str, names: list[str]
 ) -> None:

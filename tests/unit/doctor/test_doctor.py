@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from dspark_json import errors
 from dspark_json.doctor import spool
 from dspark_json.doctor.check import Check, failed, fine, is_failure, skipped, to_document, warned
 from dspark_json.doctor.examination import examine
+from dspark_json.doctor.losses import check_counts
 from dspark_json.doctor.packages import check_delta, check_jar, check_java, check_native, check_python, check_spark
 from dspark_json.doctor.server import check_endpoint, check_local_folder
 from dspark_json.doctor.troubleshooting import CHECKS, TROUBLES
@@ -50,9 +52,18 @@ def test_a_good_spool_is_ok_and_its_numbers_are_the_evidence(folder: Path) -> No
     found = by_name(check_local_folder(folder))
     assert found["spool"].verdict == "ok"
     assert found["spool"].evidence.endswith("1 lane(s), 7 record(s)")
-    assert found["spool_losses"].evidence == "none in 7 record(s)"
+    assert found["spool_losses"].evidence.startswith("none in 7 record(s) as of ")
     assert found["schemas"].verdict == "warn"
     assert set(found) == {"spool", "spool_losses", "spool_space", "schemas", "shared_memory"}
+
+
+@pytest.mark.parametrize("name", ["", "lanes"])
+def test_a_spool_that_everybody_may_look_into_is_a_warning(folder: Path, name: str) -> None:
+    (folder / name).chmod(0o755)
+    found = by_name(check_local_folder(folder))["spool"]
+    assert found.verdict == "warn"
+    assert found.evidence.endswith(f"everybody on this machine may look into {folder / name}")
+    assert found.remedy.endswith(f"chmod o-rwx {folder / name}")
 
 
 def test_a_folder_that_is_no_spool_fails_with_the_errors_own_remedy(tmp_path: Path) -> None:
@@ -65,7 +76,7 @@ def test_a_folder_that_is_no_spool_fails_with_the_errors_own_remedy(tmp_path: Pa
 
 def test_answers_that_were_lost_are_a_warning_with_their_number(folder: Path) -> None:
     save_counters(folder / "lanes/0000", Counters({"records": 7, "dropped_records": 3, "unrecorded_answers": 1}))
-    found = spool.check_counts(folder)
+    found = check_counts(folder)
     assert (found.verdict, found.evidence) == ("warn", "dropped_records 3, unrecorded_answers 1")
     assert "DSPARK_HOLD_MS" in found.remedy
 
@@ -164,6 +175,7 @@ def test_the_command_prints_lines_for_people_or_one_document_and_its_status_is_t
         (("http://127.0.0.1:1",), "server"),
         (("http://user:secret@127.0.0.1:1",), "target"),
         (("http://127.0.0.1:1", "--key-file", "/no/such/key"), "target"),
+        (("imp,http://127.0.0.1:1",), "target"),
     ],
 )
 def test_a_bad_target_is_a_check_that_fails_and_no_traceback(arguments: tuple[str, ...], name: str) -> None:
@@ -178,16 +190,64 @@ def test_of_several_spools_each_check_names_its_own_and_the_memory_is_looked_at_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "SHARED_MEMORY", tmp_path)
-    for port in (8000, 8001):
-        with LaneWriter.open(tmp_path / f"dspark_vllm_{port}") as writer:
+    with contextlib.ExitStack() as stack:
+        for port in (8000, 8001):
+            writer = stack.enter_context(LaneWriter.open(tmp_path / f"dspark_vllm_{port}"))
             writer.append(records(0, port - 7998))
-    found = list(examine(None, key_file=None, gpu=False))
+            writer.maintain()
+        found = list(examine(None, key_file=None, gpu=False))
     names = [check.name for check in found]
     assert (names.count("spool"), names.count("shared_memory")) == (2, 1)
     assert [check.evidence for check in found if check.name == "spool_losses"] == [
         "dspark_vllm_8000: none in 2 record(s)",
         "dspark_vllm_8001: none in 3 record(s)",
     ]
+
+
+def test_several_spools_that_no_server_writes_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "SHARED_MEMORY", tmp_path)
+    for port in range(8001, 8008):
+        LaneWriter.open(tmp_path / f"dspark_vllm_{port}").close()
+    with LaneWriter.open(tmp_path / "dspark_vllm_8000"):
+        found = [check for check in examine(None, key_file=None, gpu=False) if check.name.startswith("spool")]
+    assert [check.name for check in found] == ["spool", "spool_losses", "spool_space", "spool"]
+    assert "dspark_vllm_8000, id " in found[0].evidence
+    assert found[-1].verdict == "skipped"
+    assert found[-1].evidence.startswith(f"7 spool(s) in {tmp_path} that no server writes: dspark_vllm_8001, ")
+    assert found[-1].evidence.endswith(" and 4 more")
+    assert found[-1].remedy
+
+
+@pytest.mark.parametrize(
+    ("target", "meant"),
+    [
+        ("imp", "http://imp:8000"),
+        ("localhost:8001", "http://localhost:8001"),
+        ("gpu7.example.org", "http://gpu7.example.org:8000"),
+        ("[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_a_target_that_may_be_a_servers_name_is_asked_about(
+    target: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = by_name(examine(target, key_file=None, gpu=False))["spool"]
+    assert found.verdict == "fail"
+    assert found.remedy.startswith(f"Did you mean {meant}? ")
+    (tmp_path / target).mkdir()
+    assert "Did you mean" not in by_name(examine(target, key_file=None, gpu=False))["spool"].remedy
+
+
+def test_the_servers_behind_a_name_are_checked_each(folder: Path) -> None:
+    with serving(hook(folder, KEY)) as address:
+        name = address.replace("http://127.0.0.1", "dns+http://localhost")
+        (folder.parent / "key").write_text(KEY)
+        found = by_name(examine(name, key_file=folder.parent / "key", gpu=False))
+    assert found["server"].evidence == f"{address} answers"
+    assert found["spool"].verdict == "ok"
+    missing = by_name(examine("dns+http://no-such-host.invalid:8000", key_file=None, gpu=False))
+    assert missing["server"].verdict == "fail"
+    assert "can't be looked up" in missing["server"].evidence
 
 
 def test_a_gpu_that_is_wanted_and_not_there_fails() -> None:

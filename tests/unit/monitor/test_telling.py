@@ -155,7 +155,7 @@ def test_long_names_are_cut_in_labels_and_counted_together_where_they_are_the_sa
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_figures_are_given_at_metrics_alone(host: str) -> None:
-    with Exporter(host, 0) as exporter:
+    with Exporter(host, 0, NOW) as exporter:
         address = f"http://{f'[{host}]' if ':' in host else host}:{exporter.port}"
         exporter.show(figures_of(window(), NOW, since_start=Speculation()))
         found = httpx.get(f"{address}/metrics", trust_env=False)
@@ -163,4 +163,4 @@ def test_figures_are_given_at_metrics_alone(host: str) -> None:
         assert "dspark_monitor_answers_per_s 0.05\n" in found.text
         assert httpx.get(f"{address}/", trust_env=False).status_code == 404
         with pytest.raises(ListenError, match="can't be listened on"):
-            Exporter(host, exporter.port)
+            Exporter(host, exporter.port, NOW)

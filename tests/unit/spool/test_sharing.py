@@ -90,6 +90,19 @@ def test_a_folder_that_everybody_may_write_is_warned_about(tmp_path: Path, caplo
     assert f"everybody on this machine may write the folder {folder}" in caplog.text
 
 
+@pytest.mark.parametrize(("mode", "times"), [(0o755, 1), (0o2754, 1), (0o750, 0), (0o711, 0), (0o700, 0)])
+def test_a_folder_that_everybody_may_list_is_warned_about_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, times: int
+) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    folder.chmod(mode)
+    for start in (0, 30):
+        fill(folder, "user", start)
+    assert caplog.text.count(f"everybody on this machine may list the folder {folder}") == times
+    assert caplog.text.count("chmod o-rx") == times
+
+
 def as_user(user: int, folder: Path, code: str, *, group: int = GROUP, groups: tuple[int, ...] = ()) -> str:
     """Run code as another user, as a container would; what it printed."""
     # Everything is imported first: the interpreter's own files may be for this user alone.

@@ -41,7 +41,18 @@ SENT_BY_SERVER: Final = frozenset({"http.response.pathsend", "http.response.zero
 class Desk:
     """What all exchanges of a hook share: settings, the appender, how many answers are under way, with what held."""
 
-    __slots__ = ("appender", "held", "max_held", "max_record", "max_request", "settings", "under_way", "unrecorded")
+    __slots__ = (
+        "appender",
+        "held",
+        "max_held",
+        "max_record",
+        "max_request",
+        "max_reserved",
+        "reserved",
+        "settings",
+        "under_way",
+        "unrecorded",
+    )
 
     def __init__(self, settings: HookSettings, appender: Appender) -> None:
         self.settings = settings
@@ -49,6 +60,8 @@ class Desk:
         self.under_way = 0  # exchanges whose records are not submitted yet
         self.held = 0
         self.max_held = settings.assembly
+        self.reserved = 0  # the part of ``held`` that is room for what may come
+        self.max_reserved = settings.assembly // 16
         self.max_record = settings.max_record
         self.max_request = settings.max_record if settings.capture_requests == "full" else PARSED_BYTES
         self.unrecorded = Notice(logging.ERROR)
@@ -61,8 +74,8 @@ class Exchange:
     raised. The record is submitted when the answer has ended.
 
     What is done before the first bytes of an answer makes them later, and costs ten times what it costs in a tight
-    loop: the server has done other things meanwhile. So each message goes to the server before it is looked at, and
-    before the first body only our header is added and the request kept as it came.
+    loop: the server has done other things meanwhile. So before the first body only our header is added and the request
+    kept as it came; the first and the last body are looked at when the server has taken them.
     """
 
     __slots__ = (
@@ -290,9 +303,10 @@ class Exchange:
         desk, captured = self._desk, self._captured
         if captured is None or not captured.body:
             return
-        room = min(_ROOM, desk.max_record - captured.size, desk.max_held - desk.held)
+        room = min(_ROOM, desk.max_record - captured.size, desk.max_held - desk.held, desk.max_reserved - desk.reserved)
         if room > 0:
             self._hold(room)
+            desk.reserved += room
             self._room = self._reserved = room
             self._counted = len(captured.body)
 
@@ -302,6 +316,7 @@ class Exchange:
             messages = len(captured.body) - self._counted
             captured.size += self._reserved - self._room - messages * _MESSAGE_OVERHEAD
             self._hold(-self._room)
+            self._desk.reserved -= self._reserved
             self._room = self._reserved = 0
 
     def _hold(self, weight: int) -> None:

@@ -308,6 +308,7 @@ mod tests {
             settings: names(&["seed", "n", "response_format"]),
             echoed: names(&["prompt", "tools"]),
             echoed_inside: names(&["prompt"]),
+            errors: names(&["detail"]),
             ..Names::default()
         })
     }
@@ -389,6 +390,23 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_an_error_is_not_looked_at() {
+        for text in [
+            r#"{"choices":[]}"#,
+            r#"{"choices":null}"#,
+            r#"{"id":"c"}"#,
+            r#"{"choices":[{}],"message":"m"}"#,
+            r#"{"choices":[{}],"last_Error":"m"}"#,
+            r#"{"choices":[{}],"detail":["m"]}"#,
+            r#"{"choices":[{"error":"m"}]}"#,
+            r#"{"choices":[{"message":{"error":"m"}}]}"#,
+        ] {
+            assert_eq!(glance().answer(text.as_bytes()), None, "{text}");
+        }
+        assert!(glance().answer(br#"{"choices":[{"error":null}],"message":null,"detail":null}"#).is_some());
+    }
+
+    #[test]
     fn an_answer_is_completed_where_each_of_its_choices_ended_by_itself() {
         for (choices, is_completed) in [
             (r#"[{"finish_reason":"stop"}]"#, true),
@@ -396,8 +414,6 @@ mod tests {
             (r#"[{"finish_reason":"stop"},{"finish_reason":null}]"#, false),
             (r#"[{"finish_reason":"abort"}]"#, false),
             ("[{}]", false),
-            ("[]", false),
-            ("null", false),
         ] {
             let text = format!(r#" {{ "id":"c","choices":{choices},"prompt":null,"error":null }} "#);
             let glance = glance();

@@ -299,7 +299,7 @@ mod tests {
             &|_| "data: {}\n\n".to_owned(),
             &|_| "\n".to_owned(),
             &|_| ":\n".to_owned(),
-            &|_| "data: {\"a\":[[],{},\"\\n\"]}\n\n".to_owned(),
+            &|_| "data: {\"choices\":[{}],\"a\":[[],{},\"\\n\"]}\n\n".to_owned(),
             &|number| delta(number, "\"content\":\"x\""),
             &|_| delta(0, "\"content\":\"x\""),
             &|number| delta(0, &format!("\"content\":\"{}\"", "\\n".repeat(number % 50))),

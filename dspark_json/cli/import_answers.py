@@ -27,8 +27,9 @@ DESCRIPTION: Final = (
     "Put the answers of a file into a spool, one record each, in their order. A line is an answer as the API gives it\n"
     '(chat.completion, text_completion, response, or {"error": …}), or the output of a batch as `vllm run-batch` and\n'
     "OpenAI write it, whose custom_id becomes _dspark.request_id. A file of any size is read piece by piece.\n"
-    "The spool is made if it is not there. DSPARK_* variables apply as for the hook, so what an answer echoes of its\n"
-    "request is left out unless DSPARK_CAPTURE_REQUESTS=full; but an import deletes nothing by age or size. A line\n"
+    "The spool is made if it is not there. DSPARK_* variables apply as for the hook, so members of an answer that are\n"
+    "named after what requests hold (prompt, tools, …) become null unless DSPARK_CAPTURE_REQUESTS=full; but there is\n"
+    "no request to compare an error with, and an import deletes nothing by age or size. A line\n"
     "that can't be imported is told with its number, and the others are imported all the same."
 )
 EXAMPLES: Final = """\

@@ -15,9 +15,14 @@ from dspark_json.capture.captured import (
     PARSED_BYTES,
     TOO_LARGE,
     Captured,
+    header,
     is_encoded,
+    is_event_stream,
 )
+from dspark_json.capture.endpoints import RESPONSES
+from dspark_json.capture.hold import Hold
 from dspark_json.capture.notices import Notice
+from dspark_json.capture.sse import DoneDetector, LastEventDetector
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -39,27 +44,19 @@ _ECHO: Final = re.compile(
 )
 _LONGEST_ECHO: Final = 256  # with some blanks
 _MESSAGE_OVERHEAD: Final = 48  # what a bytes object costs beside its bytes
-_ROOM: Final = 8 << 10  # some thirty events of a stream
 _FIRST_BODY_KEPT: Final = 64 << 10
 # ASGI extensions by which the server sends the body from a file itself.
-SENT_BY_SERVER: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+_SENT_BY_SERVER: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+
+
+# What an exchange has in place of what it captured once the writer has that.
+_HANDED_OVER: Final = Captured(None, (), 0)
 
 
 class Desk:
     """What all exchanges of a hook share: settings, the appender, how many answers are under way, with what held."""
 
-    __slots__ = (
-        "appender",
-        "held",
-        "max_held",
-        "max_record",
-        "max_request",
-        "max_reserved",
-        "reserved",
-        "settings",
-        "under_way",
-        "unrecorded",
-    )
+    __slots__ = ("appender", "held", "max_held", "max_record", "max_request", "settings", "under_way", "unrecorded")
 
     def __init__(self, settings: HookSettings, appender: Appender) -> None:
         self.settings = settings
@@ -67,8 +64,6 @@ class Desk:
         self.under_way = 0  # exchanges whose records are not submitted yet
         self.held = 0
         self.max_held = settings.assembly
-        self.reserved = 0  # the part of ``held`` that is room for what may come
-        self.max_reserved = settings.assembly // 16
         self.max_record = settings.max_record
         self.max_request = settings.max_record if settings.capture_requests == "full" else PARSED_BYTES
         self.unrecorded = Notice(logging.ERROR)
@@ -78,101 +73,63 @@ class Exchange:
     """Stands between the server and the application for one request.
 
     Give the application ``receive`` and ``send`` in place of the server's, and call ``finish`` when it has returned or
-    raised. The record is submitted when the answer has ended.
-
-    What is done before the first bytes of an answer makes them later, and costs ten times what it costs in a tight
-    loop: the server has done other things meanwhile. So before the first body only our header is added and the request
-    kept as it came; the first and the last body are looked at when the server has taken them.
+    raised. The record is submitted when the answer ends.
     """
 
     __slots__ = (
         "_began",
         "_captured",
-        "_counted",
         "_desk",
-        "_has_begun",
         "_held",
         "_holding",
-        "_path",
-        "_request",
-        "_request_headers",
         "_request_open",
         "_request_tail",
-        "_reserved",
-        "_room",
         "_server_receive",
         "_server_send",
-        "_start",
         "_submitted",
     )
 
     def __init__(
         self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
     ) -> None:
-        self._began = time.perf_counter()
         self._desk = desk
         desk.under_way += 1
-        self._path = path
-        self._request_headers = request_headers
         self._server_receive = receive
         self._server_send = send
-        self._request = b""  # a whole one that nobody has looked at
-        self._request_open = True
+        self._captured = Captured(path, request_headers, time.time_ns() // 1000)
+        self._began = time.perf_counter()
         self._request_tail = b""
-        self._start: Message | None = None  # the message that began the answer, until somebody looks at it
-        self._captured: Captured | None = None
-        self._has_begun = False  # whether something of the answer's body is captured
+        self._request_open = True
         self._held = 0
         self._holding = True
-        self._room = 0  # what is left of what is reserved for messages to come, with their overhead
-        self._reserved = 0
-        self._counted = 0  # messages of the body when it was reserved
         self._submitted = False
 
     async def receive(self) -> Message:
         """The server's next message."""
         message = await self._server_receive()
-        if self._request_open:
+        if self._request_open and not self._submitted:
             try:
-                self._keep_request(message)
+                self._observe_request(message)
             except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
                 self._desk.appender.note_exception()
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
         """Pass a message of the application on to the server."""
-        captured, room = self._captured, self._room
-        if room and captured is not None:
-            try:
-                body = message["body"]
-                room -= len(body) + _MESSAGE_OVERHEAD
-                is_next = (
-                    room > 0
-                    and message["more_body"]
-                    and body.__class__ is bytes
-                    and message["type"] == "http.response.body"
-                )
-            except Exception:  # noqa: BLE001 - an odd one: the long way tells what it is
-                is_next = False
-            if is_next:
-                self._room = room
-                captured.body.append(body)
-                return self._server_send(message)
-        if self._has_begun and message.get("more_body", False):
-            self._note(message, is_sent=True, is_last=False)
-            return self._server_send(message)
-        return self._send_then_note(message)
-
-    async def _send_then_note(self, message: Message) -> None:
-        """Pass on what begins the answer or ends it, and note it once the server has taken it."""
-        if not self._has_begun and message.get("type") == "http.response.start":
-            message = self._marked(message)
         try:
-            await self._server_send(message)
-        except BaseException:
-            self._note(message, is_sent=False, is_last=False)
-            raise
-        self._note(message, is_sent=True, is_last=not message.get("more_body", False))
+            if message["type"] == "http.response.body":
+                body = message.get("body")
+                if body and not self._submitted:
+                    self._take(body)
+                if not message.get("more_body", False):
+                    self._end()
+            elif message["type"] == "http.response.start":
+                message = self._observe_start(message)
+            elif message["type"] in _SENT_BY_SERVER:
+                self._observe_unseen(message)
+        except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
+            self._desk.appender.note_exception()
+        return self._server_send(message)
 
     def finish(self, error: BaseException | None) -> None:
         """The application returned, or raised ``error``."""
@@ -184,35 +141,18 @@ class Exchange:
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
             self._desk.appender.note_exception()
 
-    def _keep_request(self, message: Message) -> None:
-        body = message.get("body")
-        desk = self._desk
-        if (
-            body.__class__ is bytes
-            and self._captured is None
-            and not message.get("more_body", False)
-            and len(body) <= desk.max_request
-            and desk.held + len(body) <= desk.max_held
-        ):
-            self._request_open = False
-            self._request = body
-            self._held = len(body)
-            desk.held += len(body)
-        else:
-            self._observe_request(message)
-
     def _observe_request(self, message: Message) -> None:
         if message["type"] != "http.request":
             return
-        captured = self._captured or self._capture()
+        captured = self._captured
         body = message.get("body") or b""
         captured.request_size += len(body)
         if captured.request is None:
-            self._search_echo(captured, body)
+            self._search_echo(body)
         elif body:
             if captured.request_size > self._desk.max_request or self._desk.held + len(body) > self._desk.max_held:
                 self._hold(-sum(map(len, captured.request)))
-                self._search_echo(captured, b"".join([*captured.request, body]))
+                self._search_echo(b"".join([*captured.request, body]))
                 captured.request = None
             else:
                 captured.request.append(bytes(body))
@@ -220,113 +160,51 @@ class Exchange:
         if not message.get("more_body", False):
             self._request_open = False
 
-    def _search_echo(self, captured: Captured, piece: bytes) -> None:
+    def _search_echo(self, piece: bytes) -> None:
         """Look in a request that is not kept for what makes the answer begin with the prompt."""
+        captured = self._captured
         if not captured.asks_for_echo:
             searched = self._request_tail + piece
             captured.asks_for_echo = _ECHO.search(searched) is not None
             self._request_tail = searched[-_LONGEST_ECHO:]
 
-    def _marked(self, message: Message) -> Message:
+    def _observe_start(self, message: Message) -> Message:
         """The start message with our header; the application's own object stays as it is."""
-        try:
-            message["status"]  # without one it begins nothing
-            self._start = marked = {**message, "headers": [*(message.get("headers") or ()), MARK]}
-        except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
-            self._desk.appender.note_exception()
-            return message
-        return marked
-
-    def _note(self, message: Message, *, is_sent: bool, is_last: bool) -> None:
-        """Capture a message: what the server did not take, too. With the last one the client has the whole answer."""
-        if self._submitted:
-            return
-        try:
-            kind = message["type"]
-            if kind == "http.response.body":
-                body = message.get("body")
-                if body:
-                    self._take(body, is_sent=is_sent)
-            elif kind in SENT_BY_SERVER:
-                self._begin()
-                self._release(NOT_SEEN)
-            else:
-                return
-            if is_last:
-                self._end()
-            elif self._holding and not self._room:
-                self._reserve()
-        except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
-            self._desk.appender.note_exception()
-
-    def _capture(self) -> Captured:
-        """Begin to capture; the request, too, came before."""
-        elapsed = time.perf_counter() - self._began
-        received_at = time.time_ns() // 1000 - round(elapsed * 1_000_000)
-        captured = self._captured = Captured(self._path, self._request_headers, received_at)
-        if self._request:
-            captured.request = [self._request]
-            captured.request_size = len(self._request)
-            self._request = b""
-        return captured
-
-    def _begin(self) -> Captured:
-        """Look at how the answer began."""
-        captured = self._captured or self._capture()
-        self._has_begun = True
-        start = self._start
-        if start is not None:
-            self._start = None
-            captured.status = start["status"]
-            captured.headers = start["headers"][:-1]
-            if is_encoded(captured.headers):
+        headers = list(message.get("headers") or ())
+        if not self._submitted:
+            self._captured.headers = headers
+            self._captured.status = message["status"]
+            if is_encoded(headers):
                 self._release(ENCODED)
-        return captured
+        return {**message, "headers": [*headers, MARK]}
+
+    def _observe_unseen(self, message: Message) -> None:
+        if not self._submitted:
+            self._release(NOT_SEEN)
+        if not message.get("more_body", False):
+            self._end()
 
     def _end(self) -> None:
-        """The answer is complete for the client."""
-        captured = self._begin()
-        captured.ended = True
-        self._submit(None)
+        """The answer is complete for the client with the message at hand."""
+        if not self._submitted:
+            self._captured.ended = True
+            self._submit(None)
 
-    def _take(self, body: bytes, *, is_sent: bool) -> None:
+    def _take(self, body: bytes) -> None:
         desk, captured = self._desk, self._captured
-        if captured is None or not self._has_begun:
-            captured = self._begin()
-            if is_sent:
-                captured.first_byte_ms = self._milliseconds()
-        elif self._reserved:
-            self._settle(captured)
-        captured.size += len(body)
+        size = captured.size = captured.size + len(body)
+        if captured.first_byte_ms is None:
+            captured.first_byte_ms = self._milliseconds()
         if self._holding:
-            self._hold(len(body) + _MESSAGE_OVERHEAD)
-            if captured.size > desk.max_record:
+            weight = len(body) + _MESSAGE_OVERHEAD
+            self._held += weight
+            desk.held += weight
+            if size > desk.max_record:
                 self._release(TOO_LARGE)
             elif desk.held > desk.max_held:
                 self._release(ASSEMBLY_FULL)
             else:
                 captured.body.append(body if body.__class__ is bytes else bytes(body))
-
-    def _reserve(self) -> None:
-        """Account for some of what comes next ahead: ``send`` then takes it without a look at any limit."""
-        desk, captured = self._desk, self._captured
-        if captured is None or not captured.body:
-            return
-        room = min(_ROOM, desk.max_record - captured.size, desk.max_held - desk.held, desk.max_reserved - desk.reserved)
-        if room > 0:
-            self._hold(room)
-            desk.reserved += room
-            self._room = self._reserved = room
-            self._counted = len(captured.body)
-
-    def _settle(self, captured: Captured) -> None:
-        """Count what ``send`` took since it was reserved, and give back the rest."""
-        if self._reserved:
-            messages = len(captured.body) - self._counted
-            captured.size += self._reserved - self._room - messages * _MESSAGE_OVERHEAD
-            self._hold(-self._room)
-            self._desk.reserved -= self._reserved
-            self._room = self._reserved = 0
 
     def _hold(self, weight: int) -> None:
         self._held += weight
@@ -334,8 +212,7 @@ class Exchange:
 
     def _release(self, missing: str) -> None:
         """Let go of the answer's bytes, of all but a first message that may tell the id."""
-        captured = self._captured or self._capture()
-        self._settle(captured)
+        captured = self._captured
         captured.missing = missing
         self._holding = False
         del captured.body[1:]
@@ -351,11 +228,9 @@ class Exchange:
     def _submit(self, waiter: Waiter | None, *, raised: str | None = None) -> None:
         if self._submitted:
             return
-        captured = self._begin()
-        self._settle(captured)
         self._submitted = True
-        self._request_open = False
-        self._captured = None  # the writer has it
+        self._holding = False  # whatever may come after the end
+        captured, self._captured = self._captured, _HANDED_OVER
         desk = self._desk
         captured.duration_ms = self._milliseconds()
         captured.raised = raised
@@ -365,8 +240,92 @@ class Exchange:
         desk.appender.submit(captured, weight + _MESSAGE_OVERHEAD, waiter)
 
 
+class HeldExchange(Exchange):
+    """An exchange whose last message waits for the record (durability ``write`` and ``fsync``, DESIGN §2 rule 7)."""
+
+    __slots__ = ("_detector", "_length", "_size", "_waiter")
+
+    def __init__(
+        self, desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
+    ) -> None:
+        super().__init__(desk, path, request_headers, receive, send)
+        self._detector: DoneDetector | LastEventDetector | None = None
+        self._length: int | None = None
+        self._size = 0
+        self._waiter: Waiter | None = None
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on; the one that completes the answer for the client, and later ones, wait for the record."""
+        try:
+            if message["type"] == "http.response.body":
+                self._observe_body(message)
+            elif message["type"] == "http.response.start":
+                message = self._observe_start(message)
+            elif message["type"] in _SENT_BY_SERVER:
+                self._observe_unseen(message)
+        except Exception:  # noqa: BLE001 - DESIGN §2 rule 1
+            self._desk.appender.note_exception()
+        if self._waiter is not None:
+            await self._wait(self._waiter)
+        await self._server_send(message)
+
+    def _observe_start(self, message: Message) -> Message:
+        marked = super()._observe_start(message)
+        captured = self._captured
+        if is_event_stream(captured.headers):
+            self._detector = LastEventDetector() if captured.path == RESPONSES else DoneDetector()
+        else:
+            length = header(captured.headers, b"content-length")
+            self._length = int(length) if length is not None and length.isdecimal() else None
+        return marked
+
+    def _observe_body(self, message: Message) -> None:
+        if self._submitted:
+            return
+        body = message.get("body")
+        if body:
+            self._take(body)
+        last = not message.get("more_body", False)
+        if not last and self._detector is None and self._length is not None:
+            last = self._captured.size >= self._length
+        if not last and body and self._detector is not None:
+            last = self._detector.seen_in(body)
+        if last:
+            self._end()
+
+    def _end(self) -> None:
+        if not self._submitted:
+            self._captured.ended = True
+            self._size = self._captured.size
+            self._waiter = asyncio.get_running_loop().create_future()
+            self._submit(self._waiter)
+
+    async def _wait(self, waiter: Waiter) -> None:
+        """Wait until the record is kept, at most ``DSPARK_HOLD_MS`` of a loop that has its turns."""
+        hold = Hold(waiter, self._desk.settings.hold)
+        try:
+            kept = await waiter
+        finally:
+            hold.end()
+            self._waiter = None  # told once; and if the client is gone, nothing more is held
+        if not kept:
+            self._desk.appender.count("unrecorded_answers")
+            self._desk.unrecorded.say(
+                f"an answer of {self._size} bytes went to its client WITHOUT a record, after at most "
+                f"{self._desk.settings.hold * 1000:g} ms (DSPARK_HOLD_MS)"
+            )
+
+
 def _is_failure(error: BaseException | None) -> bool:
     """Whether the application failed by itself, rather than being cancelled or losing its client."""
     if not isinstance(error, Exception) or isinstance(error, (asyncio.CancelledError, OSError)):
         return False
     return type(error).__name__ != "ClientDisconnect"
+
+
+def make_exchange(
+    desk: Desk, path: str, request_headers: Sequence[tuple[bytes, bytes]], receive: Receive, send: Send
+) -> Exchange:
+    """An exchange of the kind that the durability asks for."""
+    kind = Exchange if desk.settings.durability == "async" else HeldExchange
+    return kind(desk, path, request_headers, receive, send)

@@ -10,8 +10,7 @@ import dspark_json
 from dspark_json.capture.appender import CLOSE_SECONDS, Appender
 from dspark_json.capture.control import ControlRoutes
 from dspark_json.capture.endpoints import COVERED
-from dspark_json.capture.exchange import Desk, Exchange
-from dspark_json.capture.held_exchange import HeldExchange
+from dspark_json.capture.exchange import Desk, make_exchange
 from dspark_json.capture.notices import LOGGER, make_visible
 from dspark_json.capture.process_counters import ProcessCounters
 from dspark_json.capture.settings import HookSettings
@@ -47,13 +46,11 @@ class JsonOutputHook:
         """``settings`` are those of the environment unless they are given."""
         self.app = app
         self._settings = HookSettings.from_environment(os.environ) if settings is None else settings
-        self._make_exchange = Exchange if self._settings.durability == "async" else HeldExchange
         self._is_told_twice = False
         self._counters = ProcessCounters()
         self._renew()
 
     def _renew(self) -> None:
-        self._is_started = False
         self._appender = Appender(self._settings, self._announce, self._counters)
         self._desk = Desk(self._settings, self._appender)
         self._control = ControlRoutes(self._settings, self._appender)
@@ -63,25 +60,12 @@ class JsonOutputHook:
         if _TAKEN in scope:
             self._tell_twice()
         elif scope["type"] == "http":
-            path = _route_path(scope) if scope.get("root_path") else scope["path"]
-            if path not in COVERED or scope["method"] != "POST":
-                if self._control.owns(path):
-                    await self._control.answer(path, scope, send)
-                    return
-            else:
-                if not self._is_started:
-                    self._start(scope)
-                exchange = self._make_exchange(self._desk, path, scope["headers"], receive, send)
-                # In the scope itself, not in a copy: what the application adds to it is for those further out.
-                scope[_TAKEN] = True
-                try:
-                    await self.app(scope, exchange.receive, exchange.send)
-                except BaseException as error:
-                    exchange.finish(error)
-                    raise
-                finally:
-                    scope.pop(_TAKEN, None)
-                exchange.finish(None)
+            path = _route_path(scope)
+            if path in COVERED and scope["method"] == "POST":
+                await self._exchange(path, scope, receive, send)
+                return
+            if self._control.owns(path):
+                await self._control.answer(path, scope, send)
                 return
         elif scope["type"] == "lifespan":
             await self._lifespan(scope, receive, send)
@@ -95,6 +79,21 @@ class JsonOutputHook:
                 "DSpark JSON: the hook is around the application twice; the inner one does nothing. Give "
                 "--middleware dspark_json.JsonOutputHook once."
             )
+
+    async def _exchange(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._appender.started:
+            self._start(scope)
+        exchange = make_exchange(self._desk, path, scope["headers"], receive, send)
+        # In the scope itself, not in a copy: what the application adds to it is for those further out.
+        scope[_TAKEN] = True
+        try:
+            await self.app(scope, exchange.receive, exchange.send)
+        except BaseException as error:
+            exchange.finish(error)
+            raise
+        finally:
+            scope.pop(_TAKEN, None)
+        exchange.finish(None)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Open the spool beside the application's own start, close it after the application's own end."""
@@ -128,7 +127,7 @@ class JsonOutputHook:
             await asyncio.sleep(_UNWIND_STEP_SECONDS)
 
     def _start(self, scope: Scope) -> None:
-        if self._is_started:
+        if self._appender.started:
             return
         try:
             make_visible()
@@ -147,7 +146,6 @@ class JsonOutputHook:
             self._appender.start(folder)
         except Exception:  # noqa: BLE001 - DESIGN §2 rule 1: a server whose hook can't start serves all the same
             self._appender.note_exception()
-        self._is_started = self._appender.started
 
     def _announce(self, writer: LaneWriter) -> None:
         LOGGER.info(

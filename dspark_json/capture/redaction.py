@@ -24,6 +24,7 @@ ECHOED_INSIDE: Final = frozenset({"prompt", "prompt_text", "prompt_token_ids", "
 _INSIDE: Final = frozenset({("choices", None), ("choices", None, "message"), ("choices", None, "delta")})
 # In an item of a response: a server without a store lets the client carry the conversation in it.
 ECHOED_IN_OUTPUT: Final = frozenset({"encrypted_content"})
+_OF_THE_SERVER: Final = _INSIDE | {(), ("output", None)}
 # Tools hold JSON Schemas, whose members may have any name.
 _LARGEST_FIRST: Final = ("tools", *sorted(ECHOED - {"tools"}))
 
@@ -186,13 +187,16 @@ def redact_error(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
 
 
 def redact_errors_inside(text: bytes, texts: RequestTexts, pacer: Pacer) -> bytes:
-    """The JSON text of an answer with all members that tell an error made as by ``redact_error``.
+    """The JSON text of an answer with those of its members that tell an error made as by ``redact_error``.
 
-    ``ValueError`` if the text is no JSON.
+    They are the answer's own, and those of choices, their messages and the items of an output: what is deeper is the
+    model's, such as a call's arguments. ``ValueError`` if the text is no JSON.
     """
 
     def tells_an_error(path: Path, key: str) -> bool:
-        return key in ERROR_MEMBERS or _ERROR_KEY.search(key) is not None or (path == () and key == "message")
+        if path == () and key == "message":
+            return True
+        return path in _OF_THE_SERVER and (key in ERROR_MEMBERS or _ERROR_KEY.search(key) is not None)
 
     spans = value_spans(text, tells_an_error, pacer)
     return _replaced(text, ((start, end, redact_error(text[start:end], texts, pacer)) for start, end, _ in spans))

@@ -30,6 +30,7 @@ MOST_OPENINGS: Final = 100  # openings in the text of a value that is kept as te
 _LAST_SECOND: Final = 253_402_300_799
 _STRING: Final = pa.scalar(None, pa.string())
 
+# One digit more than ``conversions`` takes at once, up to the last second of the year 9999.
 _SECONDS: Final = r"^(0|[1-9][0-9]{0,11})$"
 _MICROS: Final = r"^(0|[1-9][0-9]{0,16})$"
 

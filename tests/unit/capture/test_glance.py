@@ -41,6 +41,11 @@ ANSWERS = [
     '{"choices":[{"finish_reason":"abort"}],"id":null,"usage":{"a":1e400}}',
     '{"choices":[{"message":{"prompt_text":"p"},"finish_reason":"stop"}],"id":"\u00e9"}',
     '{"object":"error","message":"m"}',
+    '{"choices":[{"message":{"tool_calls":[{"error":"sk","function":{"arguments":{"details":"sk"}}}]}}],"x":{"error":"sk"}}',
+    '{"choices":[{"extra":{"detail":"sk"},"message":{"parsed":{"details":"sk"}},"logprobs":{"error":{"input":"q"}}}]}',
+    '{"choices":[{"error":"sk","message":{"content":"sk"}}]}',
+    '{"choices":[{"message":{"content":"sk","warnings":["sk"]}}]}',
+    '{"choices":[{}],"message":"sk","usage":{"error":"sk"}}',
     "{}",
     "null",
 ]

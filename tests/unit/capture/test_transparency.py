@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from unit.capture.driving import (
     CHAT,
     Client,
@@ -201,3 +204,74 @@ def test_one_shot_header_iterators_reach_the_server_whole(tmp_path: Path, monkey
 
     with closing(make_hook(ReplayApp(messages), tmp_path / "spool", monkeypatch)) as hook:
         asyncio.run(run())
+
+
+PLAIN = json.dumps({"choices": [{"index": 0, "message": {"content": "x" * 900}, "finish_reason": "stop"}]}).encode()
+
+
+def said(text: str) -> bytes:
+    return b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % text.encode()
+
+
+@pytest.mark.parametrize("durability", ["async", "write"])
+@pytest.mark.parametrize(
+    ("messages", "content"),
+    [
+        (answer_messages([PLAIN]), "x" * 900),
+        (answer_messages([PLAIN[:100], PLAIN[100:200], PLAIN[200:]]), "x" * 900),
+        (answer_messages([said("a"), said("b"), b"data: [DONE]\n\n"], content_type="text/event-stream"), "ab"),
+    ],
+    ids=["whole", "in pieces", "streamed"],
+)
+@pytest.mark.parametrize("outside", [partial(GZipMiddleware, minimum_size=10), CORSMiddleware, "stripping"])
+def test_what_is_further_out_may_change_messages_in_place(
+    outside: Any,
+    messages: list[Message],
+    content: str,
+    durability: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    headers = [(b"accept-encoding", b"gzip"), (b"origin", b"http://elsewhere")]
+    with closing(make_hook(ReplayApp(copy.deepcopy(messages)), tmp_path, monkeypatch, DURABILITY=durability)) as hook:
+        app = stripping(hook) if outside == "stripping" else outside(hook)
+        asyncio.run(ask(app, Client(), scope_for(headers=headers)))
+    (record,) = records(tmp_path)
+    assert record["choices"][0]["message"]["content"] == content
+    assert (record["_dspark"]["error"], record["_dspark"]["disconnected"]) == (None, False)
+
+
+def stripping(app: Any) -> Any:
+    """A middleware that empties what it passed on."""
+
+    async def outside(scope: Message, receive: Any, send: Any) -> None:
+        async def emptied(message: Message) -> None:
+            await send(dict(message))
+            if "headers" in message:
+                message["headers"].clear()
+            message.clear()
+
+        await app(scope, receive, emptied)
+
+    return outside
+
+
+@pytest.mark.parametrize("durability", ["async", "write"])
+def test_messages_that_are_sent_at_the_same_time_are_all_recorded(
+    durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = answer_messages([said("a"), said("b"), said("c"), b"data: [DONE]\n\n"], content_type="text/event-stream")
+
+    async def app(scope: Message, receive: Any, send: Any) -> None:
+        await receive()
+        await send(messages[0])
+        await asyncio.gather(*(asyncio.create_task(send(message)) for message in messages[1:]))
+
+    async def slow(_: Message) -> None:
+        await asyncio.sleep(0.001)
+
+    with closing(make_hook(app, tmp_path, monkeypatch, DURABILITY=durability)) as hook:
+        asyncio.run(ask(hook, Client(on_send=slow)))
+    (record,) = records(tmp_path)
+    assert record["choices"][0]["message"]["content"] == "abc"
+    assert record["_dspark"]["disconnected"] is False

@@ -12,7 +12,8 @@ import pytest
 
 from .spark_support import write
 
-pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], which make test-spark has")
+for package in ("grpc", "pandas"):
+    pytest.importorskip(package, reason="Spark Connect needs pyspark[connect], which make test-spark has")
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]

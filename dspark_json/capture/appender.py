@@ -69,6 +69,7 @@ class Appender:
         self._is_busy = False  # whether the thread comes by itself, and need not be woken
         self._opened = threading.Event()
         self._writer: LaneWriter | None = None
+        self._before: LaneWriter | None = None  # whose folder is gone
         self._counters = counters or ProcessCounters()
         self._retry_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
@@ -312,7 +313,7 @@ class Appender:
             return
         others = other_things(self.folder)
         try:
-            writer = LaneWriter.open(self.folder, self._settings.writer)
+            writer = LaneWriter.open(self.folder, self._settings.writer, after=self._before)
         except DSparkJsonError as error:
             self._unopened.say(f"answers are NOT kept, serving goes on: {error}")
         except Exception:  # noqa: BLE001 - whatever it is, the server must go on
@@ -341,6 +342,7 @@ class Appender:
         if writer is not None:
             self._counters.leave(writer)
             writer.close()
+            self._before = writer
         self._open()
 
     def _maintain(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dspark_json.capture.answer_errors import response_error, stream_error
@@ -150,7 +151,9 @@ def make_recording(
             "type": "capture",
             "code": "body_withheld",
         }
-    if status is None or status >= _ERROR_STATUS or answer.error is not None:
+    if answer.error is None and status is not None and status >= _ERROR_STATUS:
+        answer.error = {"message": _phrase(status), "type": "http", "code": str(status)}
+    if status is None or answer.error is not None:
         answer.completed = False
     meta = {
         "request_id": captured.request_id
@@ -174,7 +177,7 @@ def make_recording(
             b"".join((dumps(meta)[1:-1], b',"request":', request.kept, b',"body":', answer.text)),
             answer.members,
         ),
-        failed=answer.error is not None or (status is not None and status >= _ERROR_STATUS),
+        failed=answer.error is not None,
         disconnected=answer.disconnected,
         untyped_model=(request.model or "") if request.schemas.json_object_without_schema else None,
     )
@@ -244,11 +247,24 @@ def _glanced(captured: Captured, glance: Glance | None, *, streamed: bool) -> _A
 def _looked_at(captured: Captured, private: Private | None, pacer: Pacer, *, streamed: bool) -> _Answer:
     """Any answer, told by way of its objects."""
     is_response = captured.path == RESPONSES
-    if streamed:
+    if streamed and not _is_plain_error(captured):
         return _streamed_response(captured, private, pacer) if is_response else _streamed(captured, private, pacer)
     if captured.size > PARSED_BYTES and not is_response:  # whose choices are not in it, but made of it
         return _large(captured, private, pacer)
     return _small(captured, private, pacer)
+
+
+def _is_plain_error(captured: Captured) -> bool:
+    """Whether what calls itself a stream is an error without an event, which some servers send."""
+    is_error = captured.status is not None and captured.status >= _ERROR_STATUS
+    return is_error and bool(captured.body) and captured.body[0].lstrip(_BLANKS).startswith(b"{")
+
+
+def _phrase(status: int) -> str:
+    try:
+        return f"status {status} ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return f"status {status}"
 
 
 def _small(captured: Captured, private: Private | None, pacer: Pacer) -> _Answer:

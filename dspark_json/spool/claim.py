@@ -65,6 +65,22 @@ def ensure_identity(spool: Path, boot_id: str, created_us: int, sharing: Sharing
     return identity
 
 
+def restore_identity(spool: Path, identity: layout.SpoolIdentity, sharing: Sharing) -> bool:
+    """Write ``spool.json`` again where somebody removed it under a writer; whether that was so.
+
+    Without it nobody can read the spool, and the next server would give the same records out under another id.
+    """
+    path = spool / layout.IDENTITY_FILE
+    if path.exists():
+        return False
+    with claim(spool) as got:
+        if not got or path.exists():
+            return False
+        replace_file(path, identity.to_json(), durable=True, mode=sharing.file_mode)
+        sync_folder(spool)
+    return True
+
+
 def make_folders(spool: Path, sharing: Sharing) -> None:
     """Make the spool's folders where they are missing, and give them the access wanted.
 

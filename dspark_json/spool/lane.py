@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Self
@@ -125,8 +126,18 @@ class HeldLane:
         os.fsync(self._lock)
 
 
-def take_lane(spool: Path, boot_id: str, now_us: int) -> tuple[HeldLane, LaneState | None]:
-    """Take the first lane that is free and may be written, or make one. The caller holds the spool's claim."""
+def take_lane(spool: Path, boot_id: str, now_us: int, *, again: str | None = None) -> tuple[HeldLane, LaneState | None]:
+    """Take the first lane that is free and may be written, or make one. The caller holds the spool's claim.
+
+    ``again``: the lane to take if it is free, where it was removed, too: only who had it knows which numbers it gave.
+    """
+    if again is not None:
+        folder = layout.lane_folder(spool, again)
+        with suppress(FileExistsError):
+            make_shared_folder(folder)
+        taken = _taken(folder, boot_id, now_us) if folder.is_dir() else None
+        if taken is not None:
+            return taken
     names = lane_names(spool)
     for name in names:
         taken = _taken(layout.lane_folder(spool, name), boot_id, now_us)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -9,7 +10,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 from dspark_json.errors import SpoolWriteError
 from dspark_json.spool import layout
-from dspark_json.spool.claim import claim, claim_refused, current_boot_id, ensure_identity, make_folders
+from dspark_json.spool.claim import (
+    claim,
+    claim_refused,
+    current_boot_id,
+    ensure_identity,
+    make_folders,
+    restore_identity,
+)
 from dspark_json.spool.files import sync_folder
 from dspark_json.spool.framing import frame
 from dspark_json.spool.lane import take_lane
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LaneWriter", "WriterSettings", "now_us"]
 
+_LOGGER = logging.getLogger("dspark_json.spool")
 _MAX_SEGMENT_BYTES: Final = 64 << 20
 _SPACE_CHECK_SECONDS: Final = 0.25
 _OPEN_ATTEMPTS: Final = 5
@@ -61,7 +70,9 @@ class LaneWriter:
     what an append refused is for the caller to count, who knows what became of it.
     """
 
-    def __init__(self, folder: Path, settings: WriterSettings, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Path, settings: WriterSettings, clock: Callable[[], int], after: LaneWriter | None = None
+    ) -> None:
         """Use ``LaneWriter.open``."""
         self.folder = folder
         self._settings = settings
@@ -82,13 +93,15 @@ class LaneWriter:
         with claim(folder) as got:
             if not got:
                 raise claim_refused(folder)
-            self.spool_id = ensure_identity(folder, self._boot_id, clock(), settings.sharing).spool_id
-            self._held, state = take_lane(folder, self._boot_id, clock())
+            self._identity = ensure_identity(folder, self._boot_id, clock(), settings.sharing)
+            self.spool_id = self._identity.spool_id
+            had = after.lane if after is not None and after.spool_id == self.spool_id else None
+            self._held, state = take_lane(folder, self._boot_id, clock(), again=had)
             try:
                 self._held.own(self._boot_id)
                 self.lane_identity = self._held.identity
                 self._lanes = len(lane_names(folder))
-                self._begin(state)
+                self._begin(state, after.next_seq if after is not None and had == self.lane else 0)
                 self.counters: Counters = load_counters(self._held.folder)
                 self.schema_uses: SchemaUses = load_schema_uses(self._held.folder)
                 limits = RetentionSettings(self._limit, settings.retention_us)
@@ -99,26 +112,32 @@ class LaneWriter:
 
     @classmethod
     def open(
-        cls, folder: Path, settings: WriterSettings | None = None, *, clock: Callable[[], int] = now_us
+        cls,
+        folder: Path,
+        settings: WriterSettings | None = None,
+        *,
+        clock: Callable[[], int] = now_us,
+        after: LaneWriter | None = None,
     ) -> LaneWriter:
         """Make the spool if it is absent, take the first free lane and put it in order.
 
         ``clock`` gives µs since the epoch. Raises ``SpoolWriteError`` (disk full, read-only, …),
         ``SpoolPermissionError`` and ``SpoolFormatError`` (the folder holds a spool of another format). After the
-        folder was removed under a writer (``gone``), close that writer and open again: this makes a new spool.
+        folder was removed under a writer (``gone``), close that writer and open again, ``after`` it: this makes a new
+        spool, or, where only the lane was removed, goes on with its numbers, which must not be given twice.
         """
         settings = settings or WriterSettings()
         for _ in range(_OPEN_ATTEMPTS - 1):
             try:
                 make_folders(folder, settings.sharing)
-                return cls(folder, settings, clock)
+                return cls(folder, settings, clock, after)
             except (FileNotFoundError, FileExistsError):
                 time.sleep(0.01)  # the folder was removed, or made anew, as we looked
             except OSError as error:
                 raise opening_failed(folder, error) from error
         try:
             make_folders(folder, settings.sharing)
-            return cls(folder, settings, clock)
+            return cls(folder, settings, clock, after)
         except OSError as error:
             raise opening_failed(folder, error) from error
 
@@ -196,6 +215,9 @@ class LaneWriter:
             if not segment.is_in_place():
                 self._gone = True
                 raise self._gone_error()
+            if restore_identity(self.folder, self._identity, self._settings.sharing):
+                removed = self.folder / layout.IDENTITY_FILE
+                _LOGGER.warning("DSpark JSON: %s was removed under a running server; it is written again", removed)
             try:
                 age = self._settings.retention_us
                 if age is not None and segment.count and segment.oldest_at < self._clock() - age:
@@ -227,11 +249,11 @@ class LaneWriter:
 
     # -- the segment at hand ------------------------------------------------------------------------------------------
 
-    def _begin(self, state: LaneState | None) -> None:
-        if state is None:
-            self._next_seq = 0
-            self._newest_at = 0
-            segment = OpenSegment.create(self._held.folder, 0, max(self._clock(), self._newest_at))
+    def _begin(self, state: LaneState | None, least: int = 0) -> None:
+        """Go on with the lane as it is found, at the number ``least`` or behind."""
+        if state is None or state.first_seq + state.count < least:
+            self._newest_at = 0 if state is None else state.newest_at
+            segment = OpenSegment.create(self._held.folder, least, max(self._clock(), self._newest_at))
             try:
                 segment.publish()
             except OSError:
@@ -353,6 +375,7 @@ class LaneWriter:
 
     def _release(self) -> None:
         if self._segment is not None:
+            self._next_seq = self._segment.next_seq
             self._segment.close()
             self._segment = None
         self._held.release()

@@ -205,6 +205,7 @@ def test_another_lane_that_is_taken_next_counts_once(tmp_path: Path) -> None:
         assert appender.wait_until_opened(10)
         assert appender.counters()["dropped_records"] == 110
         shutil.rmtree(tmp_path / "lanes/0000")
+        (tmp_path / "lanes/0000").touch()  # so that it can't have its own again
         wait_for(lambda: appender._writer is not None and appender._writer.lane == "0001")
         assert appender.counters()["dropped_records"] == 110
     finally:

@@ -141,7 +141,7 @@ def test_completed_needs_a_finish_reason_of_every_choice(
         ({"error": {"message": {"a": 1}, "code": 1.5}}, ('{"a":1}', None, "1.5")),
         ({"error": "plain"}, ("plain", None, None)),
         ({"object": "error", "message": "old", "type": "T", "code": 404}, ("old", "T", "404")),
-        ({"error": None}, None),
+        ({"error": None}, ("status 400 (Bad Request)", "http", "400")),
     ],
 )
 def test_the_error_is_the_responses_own(
@@ -399,3 +399,26 @@ def test_what_is_read_to_be_written_loses_no_number_to_infinity(text: bytes, wri
 def test_what_is_not_json_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         loads(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "kept"),
+    [
+        (b'{"detail":"who are you"}', "application/json", {"detail": "who are you"}),
+        (b'{"message":"slow down"}', "application/json", {"message": "slow down"}),
+        (b"{}", "application/json", {}),
+        (b"", "text/plain", {}),
+        (b"Bad Gateway", "text/plain", {}),
+        (b'{"detail":"no stream"}', "text/event-stream", {"detail": "no stream"}),
+        (b"data: [DONE]\n\n", "text/event-stream", {}),
+    ],
+)
+@pytest.mark.parametrize("status", [401, 503, 599])
+def test_a_failed_request_has_an_error_whatever_its_body_says(
+    status: int, body: bytes, content_type: str, kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = capture(answer_messages([body], status=status, content_type=content_type), tmp_path, monkeypatch)
+    error = record["_dspark"]["error"]
+    assert (error["type"], error["code"]) == ("http", str(status))
+    assert error["message"].startswith(f"status {status}")
+    assert kept.items() <= record.items()

@@ -340,6 +340,59 @@ def test_a_folder_that_is_gone_is_noticed_and_opening_again_makes_a_new_spool(tm
         assert read_lines(folder) == expected_lines(0, 2)
 
 
+@pytest.mark.parametrize("segment_bytes", [1, 150, 10_000])
+@pytest.mark.parametrize("how", ["lanes", "lane", "files", "indexes", "newest index"])
+def test_a_lane_that_is_removed_under_its_writer_gives_no_number_twice(
+    tmp_path: Path, how: str, segment_bytes: int
+) -> None:
+    folder = tmp_path / "s"
+    writer = LaneWriter.open(folder, settings(segment_bytes=segment_bytes))
+    spool_id = writer.spool_id
+    other = LaneWriter.open(folder)
+    other.append(records(0, 7))
+    for number in range(3):
+        writer.append([record(number)])
+    lane = folder / "lanes/0000"
+    if how == "lanes":
+        shutil.rmtree(folder / "lanes")
+        other.close()
+        other = LaneWriter.open(folder, after=other)  # whoever comes first
+        assert (other.lane, other.next_seq) == ("0001", 7)
+    elif how == "lane":
+        shutil.rmtree(lane)
+    else:
+        for path in sorted(lane.glob("0*" if how == "files" else "*.index"))[-1 if how == "newest index" else 0 :]:
+            path.unlink()
+    try:
+        writer.append(records(3, 5))
+    except SpoolWriteError:
+        writer.close()
+        following = writer.next_seq  # some were stored where nobody finds them, but may have looked
+        writer = LaneWriter.open(folder, settings(segment_bytes=segment_bytes), after=writer)
+        assert (writer.spool_id, writer.lane, writer.next_seq) == (spool_id, "0000", following)
+        writer.append(records(following, following + 2))
+    other.close()
+    writer.close()
+    stop = SpoolReader(folder).offsets().lanes["0000"].next
+    assert stop == writer.next_seq >= 5
+    assert read_lines(folder, start=stop - 2) == expected_lines(stop - 2, stop)
+
+
+def test_the_name_of_a_spool_is_written_again_where_it_was_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LaneWriter.open(tmp_path) as writer:
+        writer.append(records(0, 2))
+        identity = read_identity(tmp_path)
+        (tmp_path / "spool.json").unlink()
+        writer.maintain()
+        writer.maintain()
+        assert read_identity(tmp_path) == identity
+        writer.append(records(2, 3))
+    assert caplog.text.count("was removed under a running server") == 1
+    assert read_lines(tmp_path) == expected_lines(0, 3)
+
+
 def test_a_record_for_a_folder_that_is_gone_is_refused_at_once_not_counted_as_kept(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     writer = LaneWriter.open(folder, settings())

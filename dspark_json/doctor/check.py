@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+from dspark_json.spool.os_errors import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["Check", "Verdict", "failed", "fine", "is_failure", "skipped", "to_document", "warned"]
+__all__ = [
+    "Check",
+    "Verdict",
+    "attempted",
+    "attempted_all",
+    "failed",
+    "fine",
+    "is_failure",
+    "skipped",
+    "to_document",
+    "warned",
+]
+
+_NOT_ALLOWED: Final = "Run dspark-json doctor as a user who may look at it, such as the server's."
+_NOT_POSSIBLE: Final = "Check the file system it is on."
 
 Verdict = Literal["ok", "warn", "fail", "skipped"]
 
@@ -43,6 +59,22 @@ def skipped(name: str, why: str, remedy: str = "") -> Check:
     return Check(name, "skipped", why, remedy)
 
 
+def attempted(name: str, look: Callable[[], Check]) -> Check:
+    """What ``look`` finds; what the operating system refuses fails this check, and no other one."""
+    try:
+        return look()
+    except OSError as error:
+        return _refused(name, error)
+
+
+def attempted_all(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    """The checks of ``look``; where the operating system refuses, the last one is called ``name`` and fails."""
+    try:
+        yield from look()
+    except OSError as error:
+        yield _refused(name, error)
+
+
 def is_failure(checks: Sequence[Check]) -> bool:
     """Whether one of the checks failed."""
     return any(check.verdict == "fail" for check in checks)
@@ -51,3 +83,10 @@ def is_failure(checks: Sequence[Check]) -> bool:
 def to_document(checks: Sequence[Check]) -> dict[str, object]:
     """The checks for ``--json``: ``{"checks":[{"name","verdict","evidence","remedy"}]}``."""
     return {"checks": [asdict(check) for check in checks]}
+
+
+def _refused(name: str, error: OSError) -> Check:
+    what = f"{error.filename} can't be looked at" if error.filename else "it can't be looked at"
+    return failed(
+        name, f"{what}: {reason(error)}", _NOT_ALLOWED if isinstance(error, PermissionError) else _NOT_POSSIBLE
+    )

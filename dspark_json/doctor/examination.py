@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspark_json.doctor.check import Check, failed
+from dspark_json.doctor.check import Check, attempted, attempted_all, failed
 from dspark_json.doctor.gpu import check_container, check_gpu, check_pid_namespace
 from dspark_json.doctor.packages import check_delta, check_jar, check_java, check_native, check_python, check_spark
 from dspark_json.doctor.server import check_endpoint, check_local_folder
-from dspark_json.doctor.spool import check_shared_memory, no_spool, spools_of_this_machine, unwritten
+from dspark_json.doctor.spool import check_shared_memory, closed_spools, no_spool, spools_of_this_machine, unwritten
 from dspark_json.errors import OptionError
 from dspark_json.source.names import Names
 from dspark_json.source.settings import reader_settings
@@ -27,28 +28,34 @@ __all__ = ["examine"]
 def examine(target: str | None, *, key_file: Path | None, gpu: bool) -> Iterator[Check]:
     """Check this machine, and the server or spool folder ``target``; ``gpu``: a GPU is wanted, so its lack fails.
 
-    Each check as soon as it is done. Without a target, the spools in the default place are looked at.
+    Each check as soon as it is done; what the operating system refuses fails one check, and the others go on. Without
+    a target, the spools in the default place are looked at.
     """
-    yield check_python()
-    yield check_native()
-    yield check_java()
-    yield check_spark()
-    yield check_delta()
-    yield check_jar()
+    yield attempted("python", check_python)
+    yield attempted("native_engine", check_native)
+    yield attempted("java", check_java)
+    yield attempted("spark", check_spark)
+    yield attempted("delta", check_delta)
+    yield attempted("jar", check_jar)
     if target is not None:
-        yield from _of_target(target, key_file)
+        yield from attempted_all("target", lambda: _of_target(target, key_file))
         spools = _folders_of(target)
     else:
-        spools = spools_of_this_machine()
-        yield from _of_this_machine(spools)
-    yield from check_gpu(wanted=gpu)
-    yield check_pid_namespace(spools)
-    yield check_container(gpu=gpu)
+        spools, closed = spools_of_this_machine()
+        yield from attempted_all("spool", lambda: _of_this_machine(spools, closed))
+    yield from attempted_all("gpu_driver", lambda: check_gpu(wanted=gpu))
+    yield attempted("pid_namespace", lambda: check_pid_namespace(spools))
+    yield attempted("container", lambda: check_container(gpu=gpu))
 
 
-def _of_this_machine(spools: Sequence[Path]) -> Iterator[Check]:
-    """The checks of the spools in the default place; those of several that no server writes are a line together."""
-    if not spools:
+def _of_this_machine(spools: Sequence[Path], closed: Sequence[Path]) -> Iterator[Check]:
+    """The checks of the spools in the default place; those of several that no server writes are a line together.
+
+    So are the ``closed`` ones, which this user may not look into.
+    """
+    if closed:
+        yield closed_spools(closed)
+    elif not spools:
         yield no_spool("no server or folder is named, and there is no /dev/shm/dspark_vllm_*")
     if len(spools) == 1:
         yield from check_local_folder(spools[0])
@@ -59,7 +66,7 @@ def _of_this_machine(spools: Sequence[Path]) -> Iterator[Check]:
             yield from _of_several(one)
     if left:
         yield unwritten(left)
-    yield check_shared_memory(None)
+    yield attempted("shared_memory", lambda: check_shared_memory(None))
 
 
 def _of_several(spool: Path) -> Iterator[Check]:
@@ -73,10 +80,9 @@ def _of_several(spool: Path) -> Iterator[Check]:
 
 def _folders_of(target: str) -> list[Path]:
     """The spools of a target that are folders here: the one that is named, or a server's in its default place."""
-    if is_remote(target):
-        names = [default_folder(address.strip()) for address in target.split(",")]
-        return [Path(name) for name in names if name is not None and Path(name).is_dir()]
-    return [Path(target)] if Path(target).is_dir() else []
+    names = [default_folder(address.strip()) for address in target.split(",")] if is_remote(target) else [target]
+    # Of what this user may not even look for, the path is no folder: ``Path.is_dir`` raises there.
+    return [Path(name) for name in names if name is not None and os.path.isdir(name)]  # noqa: PTH112
 
 
 def _of_target(target: str, key_file: Path | None) -> list[Check]:

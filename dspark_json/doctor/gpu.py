@@ -14,10 +14,11 @@ from dspark_json.engine.selection import GpuCheckError, Machine, check_device, c
 from dspark_json.engine.selftest import self_test
 from dspark_json.errors import DeviceError, EngineUnavailableError
 from dspark_json.locks import is_locked
-from dspark_json.spool.layout import LANES_FOLDER
+from dspark_json.spool.lane_files import lane_names
+from dspark_json.spool.layout import lane_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dspark_json.device.memory import DeviceMemory
     from dspark_json.engine.gpu import Driver
@@ -87,23 +88,36 @@ def check_container(*, gpu: bool = False) -> Check:
 
 
 def check_pid_namespace(folders: Sequence[Path]) -> Check:
-    """``pid_namespace``: the writers of the spools' device rings are of this PID namespace, as CUDA IPC asks."""
-    rings = [path for folder in folders for path in sorted((folder / LANES_FOLDER).glob(f"*/{layout.RING_FILE}"))]
+    """``pid_namespace``: the writers of the spools' device rings are of this PID namespace, as CUDA IPC asks.
+
+    Raises ``OSError`` where the lanes can't be looked at.
+    """
     found = []
-    for path in rings:
-        header = layout.unpack_header(path.read_bytes()[: layout.HEADER_BYTES])
-        if header is None or not _is_held(path.parent / "lock"):
+    for lane, raw in (ring for folder in folders for ring in _rings(folder)):
+        header = layout.unpack_header(raw)
+        if header is None or not _is_held(lane / "lock"):
             continue
-        if not _holds(header.pid, path.parent / "lock"):
+        if not _holds(header.pid, lane / "lock"):
             return failed(
                 "pid_namespace",
-                f"the writer of lane {path.parent.name} says it is process {header.pid}, and that one here is another",
+                f"the writer of lane {lane.name} says it is process {header.pid}, and that one here is another",
                 "Run server and reader in one container, or both with --pid=host (and --ipc=host).",
             )
-        found.append(f"lane {path.parent.name} is written by process {header.pid}")
+        found.append(f"lane {lane.name} is written by process {header.pid}")
     if not found:
         return skipped("pid_namespace", "no device ring is in use (DSPARK_DEVICE_RING of the server)")
     return fine("pid_namespace", ", ".join(found))
+
+
+def _rings(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """The lanes of a spool that have a device ring, each with the header of its file."""
+    for name in lane_names(folder):
+        lane = lane_folder(folder, name)
+        try:
+            with (lane / layout.RING_FILE).open("rb") as file:
+                yield lane, file.read(layout.HEADER_BYTES)
+        except FileNotFoundError:
+            continue
 
 
 def _described(driver: Driver) -> str:

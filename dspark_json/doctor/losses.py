@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from dspark_json.doctor.check import Check, fine, warned
 from dspark_json.spool.lane import written_lanes
-from dspark_json.spool.os_errors import reason
+from dspark_json.spool.os_errors import reading_failed, reason
 from dspark_json.spool.stats import LaneStats, lane_stats
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def check_counts(folder: Path) -> Check:
     """
     try:
         lanes, live = lane_stats(folder), written_lanes(folder)
+    except PermissionError as error:
+        refused = reading_failed(folder, error)
+        return warned("spool_losses", f"the counters can't be read: {refused.message}", refused.remedy)
     except OSError as error:
         return warned("spool_losses", f"the counters can't be read: {reason(error)}", _ask_server(folder))
     total: dict[str, int] = {}

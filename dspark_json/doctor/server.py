@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from dspark_json.doctor.check import Check, failed, fine, warned
+from dspark_json.doctor.check import Check, attempted, failed, fine, skipped, warned
 from dspark_json.doctor.losses import LOSSES, check_counters, check_counts
 from dspark_json.doctor.spool import check_folder, check_schemas, check_shared_memory, check_space
 from dspark_json.errors import DSparkJsonError, EndpointAnswerError, EndpointError, EndpointKeyError
@@ -17,14 +17,22 @@ if TYPE_CHECKING:
 
 __all__ = ["check_endpoint", "check_local_folder"]
 
+_NEEDS_SPOOL: Final = "needs spool"
+
 
 def check_local_folder(folder: Path, losses: Check | None = None) -> list[Check]:
     """All checks of a spool folder; ``losses`` is what its server says of them, where that was asked."""
     checked, reader = check_folder(folder)
-    checks = [checked]
-    if reader is not None:
-        checks += [losses or check_counts(folder), check_space(folder), check_schemas(lambda: reader)]
-    return [*checks, check_shared_memory(folder)]
+    if reader is None:
+        rest = [losses or skipped("spool_losses", _NEEDS_SPOOL)]
+        rest += [skipped(name, _NEEDS_SPOOL) for name in ("spool_space", "schemas")]
+    else:
+        rest = [
+            losses or check_counts(folder),
+            attempted("spool_space", lambda: check_space(folder)),
+            attempted("schemas", lambda: check_schemas(lambda: reader)),
+        ]
+    return [checked, *rest, attempted("shared_memory", lambda: check_shared_memory(folder))]
 
 
 def check_endpoint(address: str, key: str | None, timeout_s: float) -> list[Check]:
@@ -42,16 +50,20 @@ def check_endpoint(address: str, key: str | None, timeout_s: float) -> list[Chec
             return [
                 fine("server", f"{address} answers"),
                 failed("hook", error.message, error.remedy),
-                check_shared_memory(None),
+                _shared_memory(),
             ]
         except EndpointError as error:
-            return [failed("server", error.message, error.remedy), check_shared_memory(None)]
+            return [failed("server", error.message, error.remedy), _shared_memory()]
         checks = [fine("server", f"{address} answers"), fine("hook", f"is enabled, spool id {identity.spool_id}")]
         folder = _folder_here(address, identity)
         losses = _losses(address, timeout_s)
         if folder is not None:
             return [*checks, *check_local_folder(folder, losses)]
         return [*checks, *_over_http(client, identity), *([] if losses is None else [losses])]
+
+
+def _shared_memory() -> Check:
+    return attempted("shared_memory", lambda: check_shared_memory(None))
 
 
 def _folder_here(address: str, identity: ServerIdentity) -> Path | None:

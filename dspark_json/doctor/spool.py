@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dspark_json.doctor.check import Check, failed, fine, skipped, warned
-from dspark_json.errors import DSparkJsonError, SpoolError
-from dspark_json.spool.layout import LANES_FOLDER
+from dspark_json.errors import DSparkJsonError, LaneNotFoundError, SpoolError
+from dspark_json.spool.layout import IDENTITY_FILE, LANES_FOLDER
 from dspark_json.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = [
     "check_schemas",
     "check_shared_memory",
     "check_space",
+    "closed_spools",
     "no_spool",
     "spools_of_this_machine",
     "unwritten",
@@ -35,13 +36,22 @@ _DROPPED_BELOW: Final = 0.10
 _LOW: Final = 0.20
 
 
-def spools_of_this_machine() -> list[Path]:
-    """The spools in the default place."""
-    return sorted(path.parent for path in SHARED_MEMORY.glob("dspark_vllm_*/spool.json"))
+def spools_of_this_machine() -> tuple[list[Path], list[Path]]:
+    """The spools in the default place: those that this user may look into, and the folders that it may not."""
+    spools, closed = [], []
+    for folder in sorted(SHARED_MEMORY.glob("dspark_vllm_*")):
+        try:
+            (folder / IDENTITY_FILE).stat()
+            spools.append(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            closed.append(folder)
+    return spools, closed
 
 
 def check_folder(folder: Path) -> tuple[Check, SpoolReader | None]:
-    """``spool``: the folder is a spool that this user can read, and not everybody."""
+    """``spool``: the folder is a spool that this user can read, its records too, and not everybody."""
     try:
         reader = SpoolReader(folder)
         lanes = reader.offsets().lanes
@@ -49,6 +59,12 @@ def check_folder(folder: Path) -> tuple[Check, SpoolReader | None]:
         return failed("spool", error.message, error.remedy), None
     kept = sum(extent.next - extent.first for extent in lanes.values())
     found = f"{folder}, id {reader.identity.spool_id}, {len(lanes)} lane(s), {kept} record(s)"
+    problems = [problem for lane in lanes if (problem := _problem(reader, lane)) is not None]
+    if problems:
+        more = f" (and {len(problems) - 1} more lane(s) like that)" if len(problems) > 1 else ""
+        return failed(
+            "spool", f"{found}, not all of which can be read: {problems[0].message}{more}", problems[0].remedy
+        ), reader
     open_to_all = [path for path in (folder, folder / LANES_FOLDER) if _is_open_to_all(path)]
     if open_to_all:
         names = " and ".join(map(str, open_to_all))
@@ -106,15 +122,34 @@ def no_spool(where: str) -> Check:
     return skipped("spool", where, "Name a server or a folder: dspark-json doctor http://localhost:8000")
 
 
+def closed_spools(folders: Sequence[Path]) -> Check:
+    """``spool`` of those in the default place that this user may not look into: nobody asked for them by name."""
+    return warned(
+        "spool",
+        f"{len(folders)} folder(s) in {folders[0].parent} that this user may not look into: {_names(folders)}",
+        "Run dspark-json doctor as the user of the server, or ask the server with its key: "
+        "dspark-json doctor http://localhost:PORT --key-file F",
+    )
+
+
 def unwritten(spools: Sequence[Path]) -> Check:
     """``spool`` of several that no server writes: what they are, not what is in each."""
-    names = [spool.name for spool in spools]
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     return skipped(
         "spool",
-        f"{len(names)} spool(s) in {spools[0].parent} that no server writes: {shown}",
+        f"{len(spools)} spool(s) in {spools[0].parent} that no server writes: {_names(spools)}",
         "Look at one: dspark-json doctor FOLDER. What nobody is to read any more takes memory: rm -r FOLDER.",
     )
+
+
+def _problem(reader: SpoolReader, lane: str) -> SpoolError | None:
+    """Why records of a lane can't be read here; None where each of its segments can be."""
+    try:
+        reader.probe(lane)
+    except LaneNotFoundError:  # removed since it was listed
+        return None
+    except SpoolError as error:
+        return error
+    return None
 
 
 def _is_open_to_all(folder: Path) -> bool:
@@ -122,6 +157,11 @@ def _is_open_to_all(folder: Path) -> bool:
         return bool(folder.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
     except OSError:
         return False
+
+
+def _names(folders: Sequence[Path]) -> str:
+    names = [folder.name for folder in folders]
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _mib(size: int) -> str:

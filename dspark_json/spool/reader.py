@@ -109,6 +109,10 @@ class SpoolReader:
         """The same records as ``read`` gives, their checksums verified, without mapping a file or holding the bytes."""
         return self._look(lane, lambda files: _lines(_span(files, start, stop, max_bytes)))
 
+    def probe(self, lane: str) -> None:
+        """Read the first record of each segment of a lane: what can't be opened there is the error of ``read``."""
+        self._look(lane, _probe)
+
     def seek_time(self, lane: str, timestamp_us: int) -> int:
         """The number of the first record appended at or after a time (µs); the next number where there is none.
 
@@ -259,6 +263,12 @@ def _lines(span: _Span) -> StoredLines:
         if bad is not None:
             raise span.damage(bad, "does not match its checksum")
         return StoredLines(span.first_seq + len(span.ends), DataRange(os.dup(descriptor), span.begin, span.end))
+
+
+def _probe(files: LaneFiles) -> None:
+    for segment in files.segments:
+        if segment.first_seq < segment.next_seq:
+            _chunk(_span(files, segment.first_seq, segment.first_seq + 1, 1))
 
 
 def _mapped(span: _Span) -> memoryview:

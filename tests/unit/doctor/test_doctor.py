@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -12,11 +13,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from serving import elsewhere, free_port, hook, serving
-from spool_support import records
+from spool_support import records, settings
 
 from dspark_json import errors
 from dspark_json.doctor import spool
-from dspark_json.doctor.check import Check, failed, fine, is_failure, skipped, to_document, warned
+from dspark_json.doctor.check import (
+    Check,
+    attempted,
+    attempted_all,
+    failed,
+    fine,
+    is_failure,
+    skipped,
+    to_document,
+    warned,
+)
 from dspark_json.doctor.examination import examine
 from dspark_json.doctor.losses import check_counts
 from dspark_json.doctor.packages import check_delta, check_jar, check_java, check_native, check_python, check_spark
@@ -35,6 +46,14 @@ KEY = "the-hooks-key"
 def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dspark_json", "doctor", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})})
+
+
+# Runs a command as a user whom the modes of files bind: root, without the capabilities that they do not bind.
+WITHOUT_RIGHTS = (
+    "import ctypes, os, sys\n"
+    "for capability in (1, 2):\n    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)\n"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def by_name(checks: Iterable[Check]) -> dict[str, Check]:
@@ -71,7 +90,105 @@ def test_a_folder_that_is_no_spool_fails_with_the_errors_own_remedy(tmp_path: Pa
     assert found["spool"].verdict == "fail"
     assert "spool.json is missing" in found["spool"].evidence
     assert found["spool"].remedy
-    assert "spool_space" not in found
+    for name in ("spool_losses", "spool_space", "schemas"):
+        assert (found[name].verdict, found[name].evidence) == ("skipped", "needs spool"), name
+
+
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("suffix", ["ndjson", "index"])
+def test_a_lane_that_can_not_be_read_fails_in_whatever_segment_that_is(
+    number: int, suffix: str, tmp_path: Path
+) -> None:
+    with LaneWriter.open(tmp_path, settings(segment_bytes=400)) as writer:
+        writer.append(records(0, 20))
+    assert by_name(check_local_folder(tmp_path))["spool"].verdict == "ok"
+    file = sorted(tmp_path.glob(f"lanes/0000/*.{suffix}"))[number]
+    file.write_bytes(b"x" * file.stat().st_size)
+    found = by_name(check_local_folder(tmp_path))
+    assert found["spool"].verdict == "fail"
+    assert "20 record(s), not all of which can be read" in found["spool"].evidence
+    assert str(file) in found["spool"].evidence
+    assert found["spool"].remedy
+    assert found["spool_space"].verdict != "skipped"
+
+
+@pytest.mark.parametrize(
+    ("closed", "fails"),
+    [
+        ("", {"spool", "pid_namespace"}),
+        ("..", {"spool"}),
+        ("spool.json", {"spool"}),
+        ("lanes", {"spool", "pid_namespace"}),
+        ("lanes/0000", {"spool", "pid_namespace"}),
+        ("lanes/0000/00000000000000000000.ndjson", {"spool"}),
+        ("lanes/0000/00000000000000000000.index", {"spool"}),
+        ("lanes/0000/lock", set()),
+        ("lanes/0000/stats.json", set()),
+        ("schemas", {"schemas"}),
+    ],
+)
+def test_what_this_user_may_not_look_at_fails_its_own_checks_and_all_others_are_done(
+    folder: Path, closed: str, fails: set[str]
+) -> None:
+    path = (folder / closed).resolve()
+    mode = path.stat().st_mode
+    path.chmod(0)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT_RIGHTS, sys.executable, "-m", "dspark_json", "doctor", folder, "--json"],
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        path.chmod(mode)
+    assert done.stderr == ""
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == bool(fails)
+    assert {name for name, check in found.items() if check["verdict"] == "fail"} == fails
+    for name in fails:
+        assert "ermission denied" in found[name]["evidence"]
+        assert found[name]["remedy"]
+    if closed.startswith("lanes/0000/") and not fails:
+        assert found["spool_losses"]["verdict"] == "warn"
+        assert (
+            closed in found["spool_losses"]["evidence"]
+            or "lane 0000 can't be read" in found["spool_losses"]["evidence"]
+        )
+    assert found.keys() >= {"spool", "spool_losses", "spool_space", "schemas", "shared_memory", "mps"}
+    assert list(found)[-2:] == ["pid_namespace", "container"]
+
+
+def test_spools_that_this_user_may_not_look_into_are_told_where_none_is_named(tmp_path: Path) -> None:
+    with LaneWriter.open(tmp_path / "dspark_vllm_8000"), LaneWriter.open(tmp_path / "dspark_vllm_8001"):
+        (tmp_path / "dspark_vllm_8001").chmod(0)
+        code = (
+            "import sys; from pathlib import Path; from dspark_json.doctor import spool; "
+            "from dspark_json.doctor.examination import examine; spool.SHARED_MEMORY = Path(sys.argv[1])\n"
+            "for check in examine(None, key_file=None, gpu=False):\n"
+            "    print(check.name, check.verdict, check.evidence)"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", WITHOUT_RIGHTS, sys.executable, "-c", code, tmp_path],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        (tmp_path / "dspark_vllm_8001").chmod(0o700)
+    assert f"spool warn 1 folder(s) in {tmp_path} that this user may not look into: dspark_vllm_8001\n" in said
+    assert f"spool ok {tmp_path}/dspark_vllm_8000, id " in said
+    assert "container " in said
+
+
+def test_what_the_operating_system_refuses_fails_one_check() -> None:
+    def refuse() -> Check:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/some/path")
+
+    found = attempted("spool_space", refuse)
+    assert (found.name, found.verdict) == ("spool_space", "fail")
+    assert found.evidence == "/some/path can't be looked at: Input/output error"
+    assert found.remedy
+    several = list(attempted_all("gpu_driver", lambda: (one() for one in (lambda: fine("a", "x"), refuse))))
+    assert [(check.name, check.verdict) for check in several] == [("a", "ok"), ("gpu_driver", "fail")]
 
 
 def test_answers_that_were_lost_are_a_warning_with_their_number(folder: Path) -> None:
@@ -225,6 +342,7 @@ def test_several_spools_that_no_server_writes_are_one_line(tmp_path: Path, monke
         ("localhost:8001", "http://localhost:8001"),
         ("gpu7.example.org", "http://gpu7.example.org:8000"),
         ("[::1]:8000", "http://[::1]:8000"),
+        ("18710", "http://localhost:18710"),
     ],
 )
 def test_a_target_that_may_be_a_servers_name_is_asked_about(

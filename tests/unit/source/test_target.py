@@ -44,6 +44,15 @@ def test_what_is_written_as_a_path_is_meant_as_one(target: str) -> None:
     assert meant_address(target) is None
 
 
+@pytest.mark.parametrize("port", ["1", "8000", "18710", "65535"])
+def test_a_bare_number_is_meant_as_a_port_of_this_machine(port: str) -> None:
+    assert meant_address(port) == f"http://localhost:{port}"
+
+
+def test_what_the_operating_system_refuses_to_look_for_is_no_error() -> None:
+    assert meant_address("a" * 300) == f"http://{'a' * 300}:8000"
+
+
 def test_what_is_there_is_meant_as_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert meant_address("imp") == "http://imp:8000"

@@ -518,7 +518,9 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             (
                 "The spool folder, one of its own: empty or yet to be made (one that holds other things is taken with "
                 "a warning). Set it to a folder on a disk to keep the spool over a reboot. Readers on the same machine "
-                "find the default folder by themselves; for another one they need the key, or `.load(folder)`."
+                "find the default folder by themselves; for another one they need the key, or `.load(folder)`. While "
+                "its file system has less than 10 % free, whoever fills it, every answer is dropped, counted and "
+                "logged: free space then, or give the spool a file system of its own."
             ),
             "`/dev/shm/dspark_vllm_<port>`",
         ),
@@ -594,7 +596,10 @@ HOOK_OPTIONS: Final[tuple[Option, ...]] = tuple(
             "DSPARK_RETENTION_MB",
             _integer(1, 1 << 30),
             None,
-            "Size of the spool above which its oldest segments are deleted, in MiB.",
+            (
+                "Size of the spool above which its oldest segments are deleted, in MiB. It limits the spool, not what "
+                "else fills its file system, and below 10 % free there every answer is dropped: see `DSPARK_SPOOL`."
+            ),
             "512, or a quarter of the file system if that is less",
         ),
         (
@@ -684,6 +689,17 @@ def secret_names() -> frozenset[str]:
     )
 
 
+def hook_setting_meant(name: str, environment: Mapping[str, str]) -> str:
+    """What to say where the hook's setting ``name`` is not set but others seem to mean it; empty where none does.
+
+    ``dspark_api_key`` is none of the settings: their names are in upper case.
+    """
+    if environment.get(name, "").strip():
+        return ""
+    meant = f'Did you mean "{name}"?'
+    return " ".join(text for text in _no_settings(environment) if text.endswith(meant))
+
+
 def hook_values(environment: Mapping[str, str]) -> tuple[dict[str, Value], list[str]]:
     """Parse the hook's ``DSPARK_*`` variables.
 
@@ -693,22 +709,17 @@ def hook_values(environment: Mapping[str, str]) -> tuple[dict[str, Value], list[
     """
     values: dict[str, Value] = {option.name: option.default for option in HOOK_OPTIONS}
     by_name = {name: option for option in HOOK_OPTIONS for name in (option.name, *option.aliases)}
-    in_any_case = {name.lower() for name in by_name}
     given: dict[str, str] = {}
-    warnings: list[str] = []
     for name, text in sorted(environment.items()):
         known = by_name.get(name)
-        if known is None:
-            if name.lower().startswith("dspark_") or name.lower() in in_any_case:
-                warnings.append(f"{name} is not a setting of the hook. {_suggestion(name, HOOK_OPTIONS)}")
-        elif text.strip():
+        if known is not None and text.strip():
             if known.name in given:
                 raise InvalidOptionError(
                     f'"{given[known.name]}" and "{name}" are two names of one setting', remedy="Give one of them."
                 )
             given[known.name] = name
             values[known.name] = _parsed(known, name, text)
-    return values, warnings
+    return values, _no_settings(environment)
 
 
 def options_table(options: tuple[Option, ...]) -> str:
@@ -719,6 +730,17 @@ def options_table(options: tuple[Option, ...]) -> str:
         default = option.shown_default if option.shown_default is not None else f"`{_as_text(option.default)}`"
         lines.append(f"| {names} | {default} | {option.doc} |")
     return "\n".join(lines) + "\n"
+
+
+def _no_settings(environment: Mapping[str, str]) -> list[str]:
+    """A warning for each variable that looks like a setting of the hook and is none."""
+    known = {name for option in HOOK_OPTIONS for name in (option.name, *option.aliases)}
+    in_any_case = {name.lower() for name in known}
+    return [
+        f"{name} is not a setting of the hook. {_suggestion(name, HOOK_OPTIONS)}"
+        for name in sorted(environment)
+        if name not in known and (name.lower().startswith("dspark_") or name.lower() in in_any_case)
+    ]
 
 
 def _as_text(value: Value) -> str:

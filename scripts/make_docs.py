@@ -57,8 +57,9 @@ change it there.
 
 `GET /dspark/metrics` gives them as Prometheus text; it has counts only and needs no key. `<spool>/lanes/*/stats.json`
 has the same counters for each lane; `dspark-json monitor` ([monitor.md](monitor.md)) and docker/ show them, and alert
-on them. They go on over restarts, as `stats.json` tells it; and while a process lives they never go back: where its
-folder is removed, they go on in the new one's.
+on them. They go on over restarts from what `stats.json` tells, which is written each second: those of a killed server
+lack its last second. While a process lives they never go back: where its folder is removed, they go on in the new
+one's.
 
 {_meanings({f"dspark_{name}_total": text for name, text in COUNTERS.items()})}
 Of each lane, as gauges with the label `lane`:

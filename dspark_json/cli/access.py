@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from dspark_json.cli import output
 from dspark_json.errors import EndpointKeyError, InvalidOptionError, SpoolNotFoundError
 from dspark_json.key_file import UnreadableError, first_line
-from dspark_json.options import is_key
+from dspark_json.options import hook_setting_meant, is_key
 from dspark_json.source.names import is_name
 from dspark_json.source.settings import reader_settings
 from dspark_json.source.target import meant_address, target_option
@@ -38,11 +39,17 @@ class Target:
 
 
 def target_settings(target: str, key_file: Path | None = None) -> ReaderSettings:
-    """The settings of a reader of ``target``: servers' addresses, or else a folder; the key as for ``open_target``."""
+    """The settings of a reader of ``target``: servers' addresses, or else a folder; the key as for ``open_target``.
+
+    A variable that was to be ``DSPARK_API_KEY`` is told where servers are asked without a key.
+    """
     given = target_option(target)
     if key_file is not None:
         given["vllm_api_key"] = _key(key_file)
-    return reader_settings(given)
+    settings = reader_settings(given)
+    if not settings.local and settings.key is None and (meant := hook_setting_meant("DSPARK_API_KEY", os.environ)):
+        output.note(meant)
+    return settings
 
 
 @contextlib.contextmanager

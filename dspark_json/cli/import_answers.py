@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """Import the file, then say what became of it."""
     from dspark_json.capture.settings import HookSettings
     from dspark_json.cli.lines import line_batches
-    from dspark_json.cli.spool_folder import require_spool_or_empty
+    from dspark_json.cli.spool_folder import named_by, require_spool_or_empty
     from dspark_json.spool.writer import LaneWriter
 
     spool = options.spool.expanduser().absolute()
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     counts = _Counts()
     with contextlib.closing(line_batches(options.file, settings.max_record)) as batches:
         first = next(batches, None)  # a file that can't be read makes no spool
-        with LaneWriter.open(spool, settings.writer) as writer:
+        with named_by("--spool"), LaneWriter.open(spool, settings.writer) as writer:
             start = writer.next_seq
             try:
                 if first is not None:

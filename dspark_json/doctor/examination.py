@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspark_json.doctor.check import Check, attempted, attempted_all, failed
+from dspark_json.doctor.check import Check, attempted, attempted_all, failed, warned
 from dspark_json.doctor.gpu import check_container, check_gpu, check_pid_namespace
 from dspark_json.doctor.packages import check_delta, check_jar, check_java, check_native, check_python, check_spark
 from dspark_json.doctor.server import check_endpoint, check_local_folder
 from dspark_json.doctor.spool import check_shared_memory, closed_spools, no_spool, spools_of_this_machine, unwritten
 from dspark_json.errors import OptionError
+from dspark_json.options import hook_setting_meant
 from dspark_json.source.names import Names
 from dspark_json.source.settings import reader_settings
 from dspark_json.source.target import is_remote, meant_address, target_option
@@ -96,6 +97,9 @@ def _of_target(target: str, key_file: Path | None) -> list[Check]:
     if not settings.local:
         addresses, down, timeout_s = Names(settings.addresses).look(settings.timeout_s)
         checks = [failed("server", error.message, error.remedy) for error in down.values()]
+        other = hook_setting_meant("DSPARK_API_KEY", os.environ) if settings.key is None else ""
+        if other:
+            checks.insert(0, warned("key", f"none is given. {other}", "Set it under that name, or give --key-file."))
         return checks + [check for one in addresses for check in check_endpoint(one, settings.key, timeout_s)]
     checks = check_local_folder(Path(settings.addresses[0]))
     meant = meant_address(target)

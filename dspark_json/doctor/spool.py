@@ -74,16 +74,19 @@ def check_folder(folder: Path) -> tuple[Check, SpoolReader | None]:
 
 
 def check_space(folder: Path) -> Check:
-    """``spool_space``: the file system has room; below 10 % free the server drops records."""
+    """``spool_space``: the file system has room; below 10 % free the server drops every answer, whatever fills it."""
     space = os.statvfs(folder)
     share = space.f_bavail / space.f_blocks if space.f_blocks else 0.0
     free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
     found = f"{_mib(free)} of {_mib(total)} MiB free ({share:.0%})"
-    remedy = "Free space, lower DSPARK_RETENTION_MB, or set DSPARK_SPOOL to another file system."
+    remedy = (
+        "Free space there, whatever fills it; lower DSPARK_RETENTION_MB where that is the spool; or give the spool a "
+        "file system of its own (DSPARK_SPOOL)."
+    )
     if space.f_files and not space.f_favail:
         return failed("spool_space", f"{found}, but no file more can be made (no inodes are left)", remedy)
     if share < _DROPPED_BELOW:
-        return failed("spool_space", f"{found}: below 10 % records are dropped", remedy)
+        return failed("spool_space", f"{found}: below 10 % every answer is dropped", remedy)
     return warned("spool_space", found, remedy) if share < _LOW else fine("spool_space", found)
 
 

@@ -67,8 +67,10 @@ TROUBLES: Final = (
     ),
     Trouble(
         "DSPARK_JSON_SPOOL_WRITE",
-        "In the server's log: the file system is full or read-only, or the folder was removed. The server serves on.",
-        "Free space, lower `DSPARK_RETENTION_MB`, or set `DSPARK_SPOOL`; a removed folder is made anew by itself.",
+        "In the server's log: the file system is read-only or has less than 10 % free, whoever fills it, or the folder "
+        "was removed. The server serves on.",
+        "Free space, whatever fills it, lower `DSPARK_RETENTION_MB` where that is the spool, or give it a file system "
+        "of its own (`DSPARK_SPOOL`); a removed folder is made anew by itself.",
         ("spool_space", "spool_losses", "shared_memory"),
     ),
     Trouble(
@@ -288,7 +290,7 @@ CHECKS: Final = {
     "spool": "the spool's path, id, lanes and records; that it is not open to everybody",
     "spool_losses": "counters of answers that did not reach the spool: those that the server tells, else those of its "
     "files, with a warning where a living server's are old or can't be read",
-    "spool_space": "free space; below 10 % answers are dropped, and without an inode no file can be made",
+    "spool_space": "free space; below 10 % every answer is dropped, and without an inode no file can be made",
     "schemas": "the answer schemas that requests asked for",
     "shared_memory": "the file system of spools, /dev/shm, has 1 GiB at least",
     "gpu_driver": "the NVIDIA driver: 535 or newer for CUDA 12, 580 for CUDA 13",

@@ -151,6 +151,27 @@ def test_an_address_without_http_is_asked_about(target: str, tmp_path: Path) -> 
     assert "Did you mean" not in run("tail", tmp_path / "spool").stderr
 
 
+@pytest.mark.parametrize("words", [("tail",), ("schema",), ("monitor", "--once"), ("doctor",)])
+def test_a_variable_that_was_to_be_the_key_is_told_where_a_key_is_wanted(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    told = 'dspark_api_key is not a setting of the hook. Did you mean "DSPARK_API_KEY"?'
+    server = "http://127.0.0.1:1"
+    done = run(*words, server, env={"dspark_api_key": "hunter2"})
+    said = done.stdout + done.stderr
+    assert said.count(told) == 1
+    assert "hunter2" not in said
+    (tmp_path / "key").write_text("k")
+    for env, rest in (
+        ({"dspark_api_key": "hunter2", "DSPARK_API_KEY": "k"}, (server,)),
+        ({"dspark_api_key": "hunter2"}, (server, "--key-file", tmp_path / "key")),
+        ({"dspark_api_key": "hunter2"}, (tmp_path,)),
+        ({"dspark_spool": "x"}, (server,)),
+    ):
+        done = run(*words, *rest, env=env)
+        assert "is not a setting" not in done.stdout + done.stderr, (env, rest)
+
+
 def test_a_key_file_is_named_as_it_was_given(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("two words\n")
     for file, why in (("none", "No such file"), ("bad", "is not a key")):

@@ -270,7 +270,7 @@ def test_what_is_imported_can_be_read_before_the_input_ends(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["/no/such/file", "--spool", "{}"], "DSPARK_JSON_INVALID_OPTION"),
+        (["/no/such/file", "--spool", "{}.spool"], "DSPARK_JSON_INVALID_OPTION"),
         (["{}", "--spool", "/proc/nothing"], "DSPARK_JSON_SPOOL"),
     ],
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from dspark_json.cli.main import main
 from dspark_json.spool.layout import IDENTITY_FILE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ANSWER = (
     '{"id":"a","object":"chat.completion","choices":[{"index":0,"message":{"content":"{}"},"finish_reason":"stop"}]}'
@@ -38,6 +35,28 @@ def test_a_folder_that_holds_other_things_is_refused_and_stays_as_it_is(
     assert "DSPARK_JSON_SPOOL_FORMAT" in said
     assert 'holds other things ("a.jpg", "b.jpg", "c.jpg", …)' in said
     assert len(list(spool.iterdir())) == 4
+
+
+@COMMANDS
+@pytest.mark.parametrize("below", ["", "spool"])
+def test_a_file_is_said_to_be_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, line: str, below: str
+) -> None:
+    (tmp_path / "photo.jpg").touch()
+    assert run(command, line, tmp_path, tmp_path / "photo.jpg" / below) == 2
+    said = capsys.readouterr().err
+    assert (
+        f"DSPARK_JSON_SPOOL_FORMAT: {tmp_path / 'photo.jpg' / below} is no folder. Name the folder of a spool" in said
+    )
+
+
+def test_what_keeps_an_import_from_its_spool_is_told_by_the_option_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("import", ANSWER, tmp_path, Path("/proc/nothing")) == 2
+    said = capsys.readouterr().err
+    assert "Check --spool." in said
+    assert "DSPARK_SPOOL" not in said
 
 
 @COMMANDS

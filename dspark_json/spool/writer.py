@@ -391,7 +391,8 @@ class LaneWriter:
         if self._space_low:
             raise SpoolWriteError(
                 f"the file system of {self.folder} has less than {self._settings.min_free_ratio:.0%} free space",
-                remedy="Free space there, lower DSPARK_RETENTION_MB, or set DSPARK_SPOOL to a larger file system.",
+                remedy="Free space there, whatever fills it; lower DSPARK_RETENTION_MB where that is the spool; or "
+                "give the spool a file system of its own (DSPARK_SPOOL).",
             )
 
     def _gone_error(self) -> SpoolWriteError:

@@ -179,6 +179,33 @@ async def ask(app: App, client: Client, scope: Message | None = None) -> Client:
     return client
 
 
+PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
+
+
+def plain_app() -> ReplayApp:
+    """An application that answers everything with ``PLAIN``."""
+    return ReplayApp(answer_messages([PLAIN]))
+
+
+def serve(hook: JsonOutputHook, times: int = 1) -> None:
+    """Ask a hook around a ``plain_app`` so many times, and let the event loop go on for a moment."""
+
+    async def run() -> None:
+        for _ in range(times):
+            assert (await ask(hook, Client())).body == PLAIN
+        await asyncio.sleep(0.02)
+
+    asyncio.run(run())
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 async def get(app: App, path: str, *, key: str | None = None, query: str = "", method: str = "GET") -> Client:
     """Ask a control route without a socket."""
     headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]

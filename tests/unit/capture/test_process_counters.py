@@ -7,12 +7,22 @@ import contextlib
 import json
 import shutil
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from spool_support import SMALL
 from spool_support import records as some_records
-from unit.capture.driving import Client, ReplayApp, answer_messages, ask, closing, counters, get, make_hook, records
+from unit.capture.driving import (
+    Client,
+    ask,
+    closing,
+    counters,
+    get,
+    make_hook,
+    plain_app,
+    records,
+    serve,
+    wait_for,
+)
 
 from dspark_json.capture.appender import Appender
 from dspark_json.capture.settings import HookSettings
@@ -27,23 +37,7 @@ if TYPE_CHECKING:
 
     from dspark_json.capture.hook import JsonOutputHook
 
-PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
-APP = ReplayApp(answer_messages([PLAIN]))
-
-
-def serve(hook: JsonOutputHook, times: int = 1) -> None:
-    async def run() -> None:
-        for _ in range(times):
-            assert (await ask(hook, Client())).body == PLAIN
-
-    asyncio.run(run())
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+APP = plain_app()
 
 
 @contextlib.contextmanager

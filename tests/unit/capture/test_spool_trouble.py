@@ -8,52 +8,33 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unit.capture.driving import (
+    PLAIN,
     Client,
-    ReplayApp,
-    answer_messages,
     ask,
     close,
     closing,
     counters,
     get,
     make_hook,
+    plain_app,
     records,
     scope_for,
+    serve,
+    wait_for,
 )
 
 from dspark_json.capture import notices
 from dspark_json.errors import SpoolWriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
-    from dspark_json.capture.hook import JsonOutputHook
 
-PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
-APP = ReplayApp(answer_messages([PLAIN]))
-
-
-def serve(hook: JsonOutputHook, times: int = 1) -> None:
-    async def run() -> None:
-        for _ in range(times):
-            assert (await ask(hook, Client())).body == PLAIN
-        await asyncio.sleep(0.02)  # a server's event loop goes on, and the hook has its turn
-
-    asyncio.run(run())
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+APP = plain_app()
 
 
 def test_a_spool_that_can_not_be_opened_is_told_once_and_tried_again(

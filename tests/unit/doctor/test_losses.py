@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from serving import elsewhere, hook, serving
-from spool_support import records
+from spool_support import records, small_disk
 from unit.capture.driving import Client, ReplayApp, answer_messages, ask, closing, counters, make_hook
 
 from dspark_json.doctor.losses import check_counts
@@ -23,6 +20,7 @@ from dspark_json.spool.writer import LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from dspark_json.doctor.check import Check
 
@@ -41,22 +39,9 @@ def age(path: Path, seconds: float) -> None:
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Path]:
-    """A file system of 4 MiB and few files, mounted for the test."""
-    place = Path(tempfile.mkdtemp())
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=60,mode=0700", "tmpfs", str(place)],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        place.rmdir()
-        pytest.skip(f"a file system can't be mounted here: {done.stderr.strip()}")
-    try:
+def disk() -> Iterator[Path]:
+    with small_disk("size=4m,nr_inodes=60") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-        place.rmdir()
 
 
 def test_counters_that_a_living_server_could_not_write_are_a_warning_with_their_age(tmp_path: Path) -> None:
@@ -105,8 +90,8 @@ def test_of_a_folder_without_a_server_it_says_as_of_when_there_are_none(tmp_path
     assert re.fullmatch(rf"none in 7 record\(s\) as of {day} \d\d:\d\d:\d\d; no server writes it now", found.evidence)
 
 
-def test_on_a_full_disk_it_does_not_say_that_nothing_is_lost(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = small_disk / "spool"
+def test_on_a_full_disk_it_does_not_say_that_nothing_is_lost(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = disk / "spool"
     monkeypatch.setattr("dspark_json.doctor.losses._STALE_S", 2.0)
 
     def serve(times: int) -> None:
@@ -121,7 +106,7 @@ def test_on_a_full_disk_it_does_not_say_that_nothing_is_lost(small_disk: Path, m
         serve(3)
         time.sleep(1.2)
         blocks = 0
-        with (small_disk / "filler").open("wb", buffering=0) as filler:
+        with (disk / "filler").open("wb", buffering=0) as filler:
             try:
                 while True:
                     blocks += filler.write(b"x" * 4096)
@@ -136,14 +121,14 @@ def test_on_a_full_disk_it_does_not_say_that_nothing_is_lost(small_disk: Path, m
     assert "see its log and the space that is left" in found["spool_losses"].remedy
 
 
-def test_a_file_system_that_can_take_no_more_files_fails(small_disk: Path) -> None:
-    assert check_space(small_disk).verdict == "ok"
+def test_a_file_system_that_can_take_no_more_files_fails(disk: Path) -> None:
+    assert check_space(disk).verdict == "ok"
     try:
         for number in range(100):
-            (small_disk / str(number)).touch()
+            (disk / str(number)).touch()
     except OSError:
         pass
-    found = check_space(small_disk)
+    found = check_space(disk)
     assert found.verdict == "fail"
     assert "no file" in found.evidence
 

@@ -82,9 +82,9 @@ def test_what_there_is_no_time_for_is_not_run_and_the_reports_say_what_was(tmp_p
     report = json.loads((tmp_path / "out/gpu-report.json").read_text(encoding="utf-8"))
     verdicts = {step["name"]: step["verdict"] for step in report["steps"]}
     assert list(verdicts) == [name for name, _, _ in program("tests/gpu/run.py").STEPS]
-    assert verdicts["packages"] in {"ok", "failed"}, "the one that there was time for"
+    assert verdicts["packages"] != "not run", "the one that there was time for, if not for all of it on a busy machine"
     assert verdicts["256 MiB"] == "not run"
-    assert "native" in report["steps"][0]["output"]
+    assert "native" in report["steps"][0]["output"] or verdicts["packages"] == "timed out"
     table = (tmp_path / "out/gpu-report.md").read_text(encoding="utf-8")
     assert "| 256 MiB | not run | 0 |" in table
 

@@ -71,7 +71,7 @@ def test_what_there_is_no_time_for_is_not_run_and_the_reports_say_what_was(tmp_p
     done = subprocess.run(
         [
             *(sys.executable, ROOT / "tests/gpu/run.py", "--out", tmp_path / "out"),
-            *("--seconds", "8", "--bundle", tmp_path / "none"),
+            *("--seconds", str(program("tests/gpu/run.py").SHORTEST + 0.5), "--bundle", tmp_path / "none"),
         ],
         capture_output=True,
         text=True,

@@ -93,9 +93,11 @@ def cut_from_object(answer: dict[str, Any], echo: Echo) -> None:
         if not isinstance(choice, dict):
             continue
         message = choice.get("message")
-        if not isinstance(message, dict):
-            pass
-        elif message.get("content") is not None and echo.role in (None, message.get("role")):
+        if (
+            isinstance(message, dict)
+            and message.get("content") is not None
+            and echo.role in (None, message.get("role"))
+        ):
             message["content"] = echo.cut(message["content"])
         if "text" in choice:
             choice["text"] = echo.cut(choice["text"])

@@ -151,7 +151,7 @@ def make_recording(
             "type": "capture",
             "code": "body_withheld",
         }
-    if answer.error is None and status is not None and status >= _ERROR_STATUS:
+    if answer.error is None and status is not None and _is_failed(status):
         answer.error = {"message": _phrase(status), "type": "http", "code": str(status)}
     if status is None or answer.error is not None:
         answer.completed = False
@@ -256,8 +256,7 @@ def _looked_at(captured: Captured, private: Private | None, pacer: Pacer, *, str
 
 def _is_plain_error(captured: Captured) -> bool:
     """Whether what calls itself a stream is an error without an event, which some servers send."""
-    is_error = captured.status is not None and captured.status >= _ERROR_STATUS
-    return is_error and bool(captured.body) and captured.body[0].lstrip(_BLANKS).startswith(b"{")
+    return _is_failed(captured.status) and bool(captured.body) and captured.body[0].lstrip(_BLANKS).startswith(b"{")
 
 
 def _phrase(status: int) -> str:
@@ -308,19 +307,26 @@ def _without(
     """An object without what is of the request: its text and its value (the one given may be changed)."""
     if may_echo(text, pacer):
         text = redact_parsed(text, parsed, pacer)
-    kept = text
-    if _is_error(parsed, status):
-        kept = redact_error(kept, private.texts, pacer)
-    elif may_tell_an_error(kept, pacer):
-        kept = redact_errors_inside(kept, private.texts, pacer)
+    kept = _without_quotes(private, text, pacer, is_error=_is_error(parsed, status))
     if private.echo is not None:
         kept = redact_prompt(kept, private.echo, pacer)
     return kept, parsed if kept is text else loads_to_write(kept)
 
 
+def _without_quotes(private: Private, text: bytes, pacer: Pacer, *, is_error: bool) -> bytes:
+    """The text of an object without what it quotes of the request, as an error or where it tells one."""
+    if is_error:
+        return redact_error(text, private.texts, pacer)
+    return redact_errors_inside(text, private.texts, pacer) if may_tell_an_error(text, pacer) else text
+
+
+def _is_failed(status: int | None) -> bool:
+    return status is not None and status >= _ERROR_STATUS
+
+
 def _is_error(answer: dict[str, Any], status: int | None) -> bool:
     """Whether all of an answer is an error, or at least no answer, rather than one with an error in it."""
-    if (status is not None and status >= _ERROR_STATUS) or answer.get("object") == "error":
+    if _is_failed(status) or answer.get("object") == "error":
         return True
     choices = answer.get("choices")
     return not ((isinstance(choices, list) and choices) or isinstance(answer.get("output"), list))
@@ -328,7 +334,7 @@ def _is_error(answer: dict[str, Any], status: int | None) -> bool:
 
 def _is_stream_of_error(answer: dict[str, Any], status: int | None) -> bool:
     """The same for an answer that was put together, which may have ended before its first choice."""
-    if not answer["choices"] and status is not None and status < _ERROR_STATUS and answer.get("object") != "error":
+    if not (answer["choices"] or status is None or _is_failed(status) or answer.get("object") == "error"):
         return any(answer[name] is not None for name in answer.keys() - TOP_ORDER)
     return _is_error(answer, status)
 
@@ -355,10 +361,7 @@ def _redacted(text: bytes, status: int | None, private: Private, pacer: Pacer) -
     """The text of an object without what is of the request, found token by token; ``ValueError`` if it is none."""
     if may_echo(text, pacer):
         text = redact_text(text, pacer)
-    if (status is not None and status >= _ERROR_STATUS) or not is_answer(text, pacer):
-        text = redact_error(text, private.texts, pacer)
-    elif may_tell_an_error(text, pacer):
-        text = redact_errors_inside(text, private.texts, pacer)
+    text = _without_quotes(private, text, pacer, is_error=_is_failed(status) or not is_answer(text, pacer))
     return text if private.echo is None else redact_prompt(text, private.echo, pacer)
 
 
@@ -369,7 +372,7 @@ def _as_text(captured: Captured, text: bytes, private: Private | None, pacer: Pa
         return _Answer(disconnected=not captured.ended)
     is_withheld = False
     if private is not None:
-        is_error = status >= _ERROR_STATUS or may_tell_an_error(text, pacer) or not is_answer(text, pacer)
+        is_error = _is_failed(status) or may_tell_an_error(text, pacer) or not is_answer(text, pacer)
         of_error = private.texts if is_error else None
         is_withheld = private.echo is not None or may_quote(text, pacer, of_error=of_error)
     return _Answer(
@@ -389,11 +392,10 @@ def _streamed(captured: Captured, private: Private | None, pacer: Pacer) -> _Ans
     error = stream_error(reader.assembly.error, reader, private, pacer)
     text = dumps(assembled)
     if private is not None:
-        if _is_stream_of_error(assembled, captured.status):
-            text = redact_error(text, private.texts, pacer)
-        elif may_tell_an_error(text, pacer):
-            text = redact_errors_inside(text, private.texts, pacer)
-        assembled = loads_to_write(text)
+        is_error = _is_stream_of_error(assembled, captured.status)
+        kept = _without_quotes(private, text, pacer, is_error=is_error)
+        if kept is not text:
+            text, assembled = kept, loads_to_write(kept)
     if error is None:
         error = response_error(assembled)
     return _Answer(
@@ -433,8 +435,7 @@ def _without_body(captured: Captured, code: str, *, streamed: bool, pacer: Pacer
             first = read_response_stream(captured.body, cut_off=True, pacer=pacer).response
         else:
             first = read_stream(captured.body, cut_off=True, pacer=pacer).assembly.answer()
-        is_error = captured.status is not None and captured.status >= _ERROR_STATUS
-        names = () if is_error else ("id", "object", "created", "created_at", "model")
+        names = () if _is_failed(captured.status) else ("id", "object", "created", "created_at", "model")
         head = {key: first[key] for key in names if key in first}
         answer.members = dumps(head)[1:-1]
         answer.id, answer.model = _text_or_none(head.get("id")), _text_or_none(head.get("model"))

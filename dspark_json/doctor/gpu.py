@@ -13,7 +13,7 @@ from dspark_json.engine.gpu import is_mps_running
 from dspark_json.engine.selection import GpuCheckError, Machine, check_device, check_driver, check_import
 from dspark_json.engine.selftest import self_test
 from dspark_json.errors import DeviceError, EngineUnavailableError
-from dspark_json.locks import is_locked
+from dspark_json.spool.lane import is_held
 from dspark_json.spool.lane_files import lane_names
 from dspark_json.spool.layout import lane_folder
 
@@ -95,7 +95,7 @@ def check_pid_namespace(folders: Sequence[Path]) -> Check:
     found = []
     for lane, raw in (ring for folder in folders for ring in _rings(folder)):
         header = layout.unpack_header(raw)
-        if header is None or not _is_held(lane / "lock"):
+        if header is None or not _is_written(lane):
             continue
         if not _holds(header.pid, lane / "lock"):
             return failed(
@@ -208,10 +208,10 @@ def _holds(pid: int, lock: Path) -> bool:
     return False
 
 
-def _is_held(lock: Path) -> bool:
+def _is_written(lane: Path) -> bool:
     """Whether somebody writes the lane now; what a writer that ended has left tells nothing."""
     try:
-        return is_locked(lock)
+        return is_held(lane)
     except OSError:
         return False
 

@@ -167,7 +167,7 @@ def is_written(spool: Path) -> bool | None:
     """
     try:
         with claim(spool, patience=0) as got:
-            return not got or any(_is_held(layout.lane_folder(spool, name)) for name in lane_names(spool))
+            return not got or any(is_held(layout.lane_folder(spool, name)) for name in lane_names(spool))
     except OSError:
         return None
 
@@ -181,14 +181,15 @@ def written_lanes(spool: Path) -> dict[str, float]:
         if not got:
             raise TimeoutError("another process holds the folder")
         folders = [layout.lane_folder(spool, name) for name in lane_names(spool)]
-        return {folder.name: (folder / _LOCK_FILE).stat().st_mtime for folder in folders if _is_held(folder)}
+        return {folder.name: (folder / _LOCK_FILE).stat().st_mtime for folder in folders if is_held(folder)}
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _is_held(folder: Path) -> bool:
+def is_held(folder: Path) -> bool:
+    """Whether some process writes a lane; raises ``OSError`` where that can't be told."""
     try:
         return is_locked(folder / _LOCK_FILE)
     except FileNotFoundError:

@@ -198,7 +198,7 @@ def serve(hook: JsonOutputHook, times: int = 1) -> None:
     asyncio.run(run())
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
     """Wait until it holds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -7,11 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.capture.driving import Client, ReplayApp, answer_messages, ask, closing, counters, get, lines, make_hook
+from unit.capture.driving import (
+    closing,
+    counters,
+    get,
+    lines,
+    make_hook,
+    plain_app,
+    serve,
+    wait_for,
+)
 from unit.device.rings import held, open_reader
 
 from dspark_json.capture.settings import HookSettings
@@ -20,28 +28,10 @@ from dspark_json.device.reader import RingReader
 from dspark_json.errors import InvalidOptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from dspark_json.capture.hook import JsonOutputHook
 
-PLAIN = b'{"id":"c","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}]}'
-APP = ReplayApp(answer_messages([PLAIN]))
-
-
-def serve(hook: JsonOutputHook, times: int) -> None:
-    async def run() -> None:
-        for _ in range(times):
-            assert (await ask(hook, Client())).body == PLAIN
-
-    asyncio.run(run())
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+APP = plain_app()
 
 
 def lane_of(folder: Path) -> Path:
